@@ -1,0 +1,87 @@
+package agentloop
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+// Store is the main database as the loop sees it. The db package implements it.
+// Every write is durable when the call returns.
+type Store interface {
+	Run(ctx context.Context, id string) (task.Run, error)
+	// Revision returns the task as it stood when the run was created.
+	Revision(ctx context.Context, hash string) (task.Task, error)
+	// Window returns the session's messages that a model may still see: from
+	// where the window begins, oldest first.
+	Window(ctx context.Context, session string) ([]task.Message, error)
+	RunMessages(ctx context.Context, run string) ([]task.Message, error)
+	RunReceipts(ctx context.Context, run string) ([]task.Receipt, error)
+	RunApprovals(ctx context.Context, run string) ([]task.Approval, error)
+
+	// Append stores messages in one transaction and sets their Seq. Usage on an
+	// assistant message is booked to the task and the day in the same
+	// transaction, and added to the run.
+	Append(ctx context.Context, day string, msgs ...*task.Message) error
+	// Intend stores the decision and the intent to dispatch, before dispatch, and
+	// sets Seq. If approval is not empty it consumes that approval in the same
+	// transaction and answers ErrConsumed if somebody else did.
+	Intend(ctx context.Context, r *task.Receipt, approval string) error
+	// Settle stores the outcome of a receipt and the message that answers the
+	// call, together. raw is the whole result if msg carries a cut one.
+	Settle(ctx context.Context, r *task.Receipt, msg *task.Message, raw string) error
+	// Refuse stores a receipt that dispatches nothing, with its answer. With an
+	// approval the call is parked: the approval is stored too and msg may be nil.
+	Refuse(ctx context.Context, r *task.Receipt, msg *task.Message, ask *task.Approval) error
+	// Supersede ends one approval and stores the next, for a call that must be
+	// asked anew.
+	Supersede(ctx context.Context, old string, ask *task.Approval) error
+
+	// Update stores what changed on a run that this worker holds (marks, outcome,
+	// output, counters, wall, execution). It checks the transition against
+	// task.Execution.CanMove and the attempt against the stored one, so that a
+	// worker that lost its run cannot write.
+	Update(ctx context.Context, r task.Run) error
+	// StartWindow moves where the session's context begins, to just before seq.
+	StartWindow(ctx context.Context, session string, seq int64) error
+	// Spent is what was booked on that day, for the task and in all.
+	Spent(ctx context.Context, taskID, day, totalDay string) (own, total task.Usage, err error)
+}
+
+// Policies is the policy database as the loop sees it: one fresh read.
+type Policies interface {
+	Effective(ctx context.Context, taskID, session, project string) (policy.Effective, error)
+	// Accept pins definitions at first use; it never replaces a pin.
+	Accept(ctx context.Context, connector string, tools []task.Tool, by string) error
+}
+
+// Connectors opens, lists and calls. The connector package implements it.
+type Connectors interface {
+	// Tools lists a connector's tools, opening it if need be. The list is the one
+	// that the live session announced last.
+	Tools(ctx context.Context, connector string) ([]task.Tool, error)
+	// Call sends one call. An error means that no answer came; see CallError.
+	Call(ctx context.Context, connector, tool string, args json.RawMessage) (task.ToolResult, error)
+}
+
+// CallError is implemented by a connector's errors that know more.
+type CallError interface {
+	error
+	// Sent tells whether the request may have reached the server.
+	Sent() bool
+	// Timeout tells whether a deadline ended it.
+	Timeout() bool
+}
+
+// Files is the config directory as the loop sees it: it stats what the task's
+// decision depends on and loads what changed. The error of a broken file is not
+// returned here; the last good revision stays in force.
+type Files interface {
+	Freshen(ctx context.Context, taskID string) error
+}
+
+// Clock day of a task: the date in its zone that spend is booked to.
+func Day(t time.Time, zone *time.Location) string { return t.In(zone).Format(time.DateOnly) }
