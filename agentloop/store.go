@@ -3,7 +3,6 @@ package agentloop
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"runnerd/policy"
 	"runnerd/task"
@@ -23,18 +22,20 @@ type Store interface {
 	RunApprovals(ctx context.Context, run string) ([]task.Approval, error)
 
 	// Append stores messages in one transaction and sets their Seq. Usage on an
-	// assistant message is booked to the task and the day in the same
-	// transaction, and added to the run.
-	Append(ctx context.Context, day string, msgs ...*task.Message) error
+	// assistant message is booked to the task's day and to the daemon's total day
+	// in the same transaction, and added to the run.
+	Append(ctx context.Context, days task.Days, msgs ...*task.Message) error
 	// Intend stores the decision and the intent to dispatch, before dispatch, and
 	// sets Seq. If approval is not empty it consumes that approval in the same
 	// transaction and answers ErrConsumed if somebody else did.
 	Intend(ctx context.Context, r *task.Receipt, approval string) error
 	// Settle stores the outcome of a receipt and the message that answers the
-	// call, together. raw is the whole result if msg carries a cut one.
+	// call, together. raw is the whole result if msg carries a cut one. msg is nil
+	// for a read that a shutdown interrupted: the call stays unanswered and is
+	// made again on resume.
 	Settle(ctx context.Context, r *task.Receipt, msg *task.Message, raw string) error
-	// Refuse stores a receipt that dispatches nothing, with its answer. With an
-	// approval the call is parked: the approval is stored too and msg may be nil.
+	// Refuse stores a receipt that dispatches nothing, with its answer. With ask
+	// the call is parked: the approval is stored too and msg is nil.
 	Refuse(ctx context.Context, r *task.Receipt, msg *task.Message, ask *task.Approval) error
 	// Supersede ends one approval and stores the next, for a call that must be
 	// asked anew.
@@ -45,10 +46,12 @@ type Store interface {
 	// task.Execution.CanMove and the attempt against the stored one, so that a
 	// worker that lost its run cannot write.
 	Update(ctx context.Context, r task.Run) error
+	// Retry is Update to queued with the attempt counted up.
+	Retry(ctx context.Context, r task.Run) error
 	// StartWindow moves where the session's context begins, to just before seq.
 	StartWindow(ctx context.Context, session string, seq int64) error
 	// Spent is what was booked on that day, for the task and in all.
-	Spent(ctx context.Context, taskID, day, totalDay string) (own, total task.Usage, err error)
+	Spent(ctx context.Context, taskID string, days task.Days) (own, total task.Usage, err error)
 }
 
 // Policies is the policy database as the loop sees it: one fresh read.
@@ -83,5 +86,3 @@ type Files interface {
 	Freshen(ctx context.Context, taskID string) error
 }
 
-// Clock day of a task: the date in its zone that spend is booked to.
-func Day(t time.Time, zone *time.Location) string { return t.In(zone).Format(time.DateOnly) }

@@ -1,0 +1,17 @@
+package task
+
+import "errors"
+
+// ErrShutdown is the context cause that tells a runner that the daemon stops:
+// the run is interrupted, not failed, and will be resumed.
+var ErrShutdown = errors.New("the daemon is shutting down")
+
+// CancelledError is the context cause that tells a runner that its run was
+// cancelled: by a person, or by overlap: replace.
+type CancelledError struct{ Reason string }
+
+func (e *CancelledError) Error() string { return "cancelled: " + e.Reason }
+
+// Days are the two dates that spend is booked to: the task's in its own zone and
+// the daemon's total in its own (DESIGN, section 9). Form: 2006-01-02.
+type Days struct{ Task, Total string }
