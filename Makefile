@@ -1,0 +1,48 @@
+# What a person types here: make build, make test, make lint. `make test` is also
+# what .ci/run does.
+NPM      := internal/npmtest
+FUZZTIME := 20s
+APT      := $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell command -v systemd-analyze >/dev/null || echo systemd)
+
+.PHONY: build test test-deps test-long lint bench fuzz
+
+build:
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o runnerd ./cmd/runnerd
+
+test: test-deps
+	go vet ./...
+	CGO_ENABLED=1 go test -race -timeout 10m ./...
+
+# What tests need besides Go and Node: a C compiler for the race detector,
+# systemd-analyze for the unit files, the npm programs.
+test-deps: $(NPM)/node_modules/.package-lock.json
+ifneq ($(strip $(APT)),)
+	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "install first: $(strip $(APT))" >&2; exit 1; }
+	apt-get -q update
+	DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends install $(APT)
+endif
+
+$(NPM)/node_modules/.package-lock.json: $(NPM)/package-lock.json
+	npm ci --prefix $(NPM) --no-audit --no-fund
+	@touch $@
+
+# Longer sweeps of the packages that define the -long flag.
+test-long: test-deps
+	CGO_ENABLED=1 go test -race -timeout 60m ./scheduler -args -long
+
+lint:
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "gofmt -w $$bad" >&2; exit 1; }
+	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	@! command -v golangci-lint >/dev/null || golangci-lint run
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...
+
+# Each fuzz target in turn, FUZZTIME each.
+fuzz:
+	@grep -roH --null --include='*_test.go' --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | tr '\0' ' ' | \
+	while read -r file _ name; do \
+		echo "$$name in $$(dirname $$file)"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$(dirname $$file)" || exit 1; \
+	done
