@@ -1,0 +1,81 @@
+package importtest
+
+// row is one package: its one job and what it may import of ours. A package in a
+// folder of another needs a row of its own, but for test support: the rule for
+// that is in check.
+type row struct {
+	job string
+	may []string
+}
+
+// everything is the permission of the one package that wires the others.
+const everything = "*"
+
+// packages is the table of DESIGN, section 3. A path is relative to the module.
+var packages = map[string]row{
+	"cmd/runnerd":   {"flags, signals, wiring, exit codes, printing", []string{everything}},
+	"task":          {"the vocabulary", nil},
+	"config":        {"files to validated structs with positions in every error", []string{"task", "policy"}},
+	"scheduler":     {"decides when", []string{"task"}},
+	"dispatch":      {"hands queued runs to a bounded pool of workers", []string{"task"}},
+	"agentloop":     {"takes one run from claim to final status", []string{"task", "policy", "taskpolicy", "llm", "grounding", "redact"}},
+	"policy":        {"decides one call", []string{"task"}},
+	"taskpolicy":    {"the policy database", []string{"task", "policy"}},
+	"grounding":     {"checks a final text against receipts", []string{"task"}},
+	"redact":        {"replaces known secret values in text", nil},
+	"connector":     {"opens MCP sessions, lists and calls tools, keeps children contained", []string{"task"}},
+	"builtin":       {"the MCP servers that the binary itself serves", nil},
+	"llm":           {"the Model interface and a scripted model", []string{"task"}},
+	"llm/openai":    {"the OpenAI wire", []string{"task", "llm"}},
+	"llm/anthropic": {"the Anthropic wire", []string{"task", "llm"}},
+	"llm/ollama":    {"the Ollama wire", []string{"task", "llm"}},
+	"llm/command":   {"a model behind a command", []string{"task", "llm"}},
+	"db":            {"the main database", []string{"task"}},
+	"control":       {"the HTTP API, its client, the event stream", []string{"task", "policy", "db", "taskpolicy"}},
+	"deliver":       {"takes a finished run's result to its destinations", []string{"task"}},
+	"systemd":       {"what the service manager is told and hands over", nil},
+
+	"internal/importtest": {"this test", nil},
+	"internal/npmtest":    {"finds the npm programs that tests talk to", nil},
+}
+
+// pure packages hold no I/O, no clock and no logs, so that what they decide
+// depends on their arguments alone.
+var pure = map[string]bool{"policy": true, "grounding": true}
+
+// impure is what a pure package may not import, or call.
+var (
+	impureImports = []string{"context", "database/sql", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "go.uber.org/zap"}
+	impureCalls   = []string{"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.NewTimer", "time.NewTicker", "time.AfterFunc"}
+)
+
+// environment is read in cmd/runnerd alone (DESIGN, section 14, rule 3).
+var environment = []string{"os.Getenv", "os.LookupEnv", "os.Environ", "os.ExpandEnv"}
+
+// anyone may be written for a library that is no package's own.
+const anyone = "*"
+
+// libraries says which packages know a library; cmd/runnerd, which wires them,
+// may know each. The longest prefix of an import counts. What is only used by
+// tests is not listed.
+var libraries = map[string][]string{
+	"github.com/alecthomas/kong":               {},
+	"github.com/coreos/go-systemd/v22":         {"systemd"},
+	"github.com/fsnotify/fsnotify":             {"config"},
+	"github.com/google/jsonschema-go":          {"config", "builtin"},
+	"github.com/gowebpki/jcs":                  {"policy"},
+	"github.com/jackc/pgx/v5":                  {"db", "taskpolicy"},
+	"github.com/landlock-lsm/go-landlock":      {"connector"},
+	"github.com/modelcontextprotocol/go-sdk":   {"connector", "builtin"},
+	"github.com/nicholas-fedor/shoutrrr":       {"deliver"},
+	"github.com/prometheus/client_golang":      {"control"},
+	"github.com/robfig/cron/v3":                {"scheduler"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"config", "policy", "agentloop"},
+	"github.com/sethvargo/go-envconfig":        {},
+	"github.com/tmaxmax/go-sse":                {"control", "llm", "llm/openai", "llm/anthropic"},
+	"github.com/uptrace/bun":                   {"db", "taskpolicy"},
+	"go.uber.org/zap":                          {anyone},
+	"go.yaml.in/yaml/v3":                       {"config", "llm"},
+	"golang.org/x":                             {anyone},
+	"modernc.org/sqlite":                       {"db", "taskpolicy"},
+}
