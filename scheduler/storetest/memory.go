@@ -1,0 +1,230 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"runnerd/task"
+)
+
+// Memory is a scheduler.Store in memory: the deterministic fake. Its zero value
+// is empty and ready. Its methods may be called from several goroutines.
+type Memory struct {
+	mu          sync.Mutex
+	cursors     map[string]task.Cursor
+	occurrences map[occurrenceKey]task.Occurrence
+	runs        map[string]task.Run
+	paused      map[string]string
+	failures    []error
+	fires       int
+}
+
+type occurrenceKey struct {
+	task, revision string
+	due            int64
+}
+
+func keyOf(o task.Occurrence) occurrenceKey {
+	return occurrenceKey{o.Task, o.ScheduleRevision, o.Due.UnixNano()}
+}
+
+// Cursors returns a copy of the stored cursors.
+func (m *Memory) Cursors(ctx context.Context) (map[string]task.Cursor, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.fail(ctx); err != nil {
+		return nil, err
+	}
+	cursors := map[string]task.Cursor{}
+	maps.Copy(cursors, m.cursors)
+	return cursors, nil
+}
+
+// Fire works on copies and keeps them only if every plan could be written.
+func (m *Memory) Fire(ctx context.Context, tasks []string, decide func(task.FireState) task.FirePlan) ([]task.Run, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fires++
+	if err := m.fail(ctx); err != nil {
+		return nil, err
+	}
+	work := &Memory{
+		cursors:     cloned(m.cursors),
+		occurrences: cloned(m.occurrences),
+		runs:        cloned(m.runs),
+	}
+	active := work.activeByTask()
+	var inserted []task.Run
+	for _, id := range tasks {
+		cursor, known := work.cursors[id]
+		plan := decide(task.FireState{
+			Task: id, Cursor: cursor, Known: known, Active: active[id], Paused: m.pauseOf(id),
+		})
+		runs, err := work.write(id, plan)
+		if err != nil {
+			return nil, err
+		}
+		inserted = append(inserted, runs...)
+	}
+	m.cursors, m.occurrences, m.runs = work.cursors, work.occurrences, work.runs
+	return inserted, nil
+}
+
+func cloned[K comparable, V any](source map[K]V) map[K]V {
+	if source == nil {
+		return map[K]V{}
+	}
+	return maps.Clone(source)
+}
+
+// fail answers the next failure that FailNext ordered.
+func (m *Memory) fail(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(m.failures) == 0 {
+		return nil
+	}
+	err := m.failures[0]
+	m.failures = m.failures[1:]
+	return err
+}
+
+func (m *Memory) pauseOf(id string) string {
+	if note, ok := m.paused[id]; ok {
+		return note
+	}
+	return m.paused[""]
+}
+
+func (m *Memory) activeByTask() map[string][]task.Run {
+	active := map[string][]task.Run{}
+	for _, run := range m.runs {
+		if run.Execution.Active() {
+			active[run.Task] = append(active[run.Task], run)
+		}
+	}
+	for _, runs := range active {
+		slices.SortFunc(runs, func(a, b task.Run) int { return a.Due.Compare(b.Due) })
+	}
+	return active
+}
+
+func (m *Memory) write(id string, plan task.FirePlan) ([]task.Run, error) {
+	m.withdraw(id, plan.Withdraw)
+	for _, runID := range plan.Cancel {
+		run, ok := m.runs[runID]
+		if ok && (run.Execution == task.Queued || run.Execution == task.Waiting) {
+			run.Execution = task.Cancelled
+			m.runs[runID] = run
+		}
+	}
+	dropped := map[string]bool{}
+	for _, o := range plan.Occurrences {
+		if _, exists := m.occurrences[keyOf(o)]; exists {
+			dropped[o.RunID] = true
+			continue
+		}
+		m.occurrences[keyOf(o)] = o
+	}
+	var inserted []task.Run
+	for _, run := range plan.Runs {
+		if dropped[run.ID] {
+			continue
+		}
+		if _, exists := m.runs[run.ID]; exists {
+			return nil, fmt.Errorf("insert run %s: the id is taken", run.ID)
+		}
+		m.runs[run.ID] = run
+		inserted = append(inserted, run)
+	}
+	m.cursors[id] = plan.Cursor
+	return inserted, nil
+}
+
+func (m *Memory) withdraw(id string, after time.Time) {
+	if after.IsZero() {
+		return
+	}
+	maps.DeleteFunc(m.occurrences, func(_ occurrenceKey, o task.Occurrence) bool {
+		return o.Task == id && o.End == task.EndMissed && o.Due.After(after)
+	})
+}
+
+// Occurrences returns a task's rows, oldest due first.
+func (m *Memory) Occurrences(id string) []task.Occurrence {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var rows []task.Occurrence
+	for _, o := range m.occurrences {
+		if o.Task == id {
+			rows = append(rows, o)
+		}
+	}
+	slices.SortFunc(rows, func(a, b task.Occurrence) int { return a.Due.Compare(b.Due) })
+	return rows
+}
+
+// Runs returns a task's runs, oldest due first.
+func (m *Memory) Runs(id string) []task.Run {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var runs []task.Run
+	for _, run := range m.runs {
+		if run.Task == id {
+			runs = append(runs, run)
+		}
+	}
+	slices.SortFunc(runs, func(a, b task.Run) int { return a.Due.Compare(b.Due) })
+	return runs
+}
+
+// Finish ends every active run of a task as completed, as a worker would.
+func (m *Memory) Finish(id string) {
+	m.SetExecution(id, task.Completed)
+}
+
+// SetExecution moves every active run of a task.
+func (m *Memory) SetExecution(id string, to task.Execution) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, run := range m.runs {
+		if run.Task == id && run.Execution.Active() {
+			run.Execution = to
+			m.runs[key] = run
+		}
+	}
+}
+
+// Pause sets the note of a pause of one task, or of everything for the empty
+// id. An empty note ends it.
+func (m *Memory) Pause(id, note string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.paused == nil {
+		m.paused = map[string]string{}
+	}
+	delete(m.paused, id)
+	if note != "" {
+		m.paused[id] = note
+	}
+}
+
+// FailNext makes the next calls fail, one error each, nil standing for a call
+// that works.
+func (m *Memory) FailNext(errs ...error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failures = append(m.failures, errs...)
+}
+
+// Fires is the number of Fire calls so far, the failed ones included.
+func (m *Memory) Fires() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fires
+}
