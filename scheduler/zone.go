@@ -1,0 +1,145 @@
+package scheduler
+
+import (
+	_ "embed"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Wall times are kept as time.Time values in UTC whose clock reads what a clock
+// on the wall would; instants are real. Where a zone is involved, wall(t) is
+// what the wall shows at the instant t.
+
+// maxShift is more than any two offsets of a zone can lie apart, so that what a
+// wall showed longer ago than this cannot matter.
+const maxShift = 48 * time.Hour
+
+// segment is a stretch of instants with one offset. A zero start or end is
+// open.
+type segment struct {
+	start, end time.Time
+	offset     time.Duration
+}
+
+func segmentAt(t time.Time, zone *time.Location) segment {
+	local := t.In(zone)
+	start, end := local.ZoneBounds()
+	_, offset := local.Zone()
+	return segment{start: start, end: end, offset: time.Duration(offset) * time.Second}
+}
+
+func (s segment) wall(t time.Time) time.Time    { return t.UTC().Add(s.offset) }
+func (s segment) instant(w time.Time) time.Time { return w.Add(-s.offset) }
+
+// holds tells whether t lies before the segment's end.
+func (s segment) holds(t time.Time) bool { return s.end.IsZero() || t.Before(s.end) }
+
+// shown is the latest wall time that the zone's clocks have shown at any
+// instant up to t. In and after a fold that is more than what they show at t.
+func shown(t time.Time, zone *time.Location) time.Time {
+	here := segmentAt(t, zone)
+	latest := here.wall(t)
+	for at := here; !at.start.IsZero() && t.Sub(at.start) < maxShift; {
+		before := at.start.Add(-1)
+		at = segmentAt(before, zone)
+		if w := at.wall(before); w.After(latest) {
+			latest = w
+		}
+	}
+	return latest
+}
+
+// reached is the first instant at which the zone's clocks show w or later: w
+// itself where it exists, the first of two in a fold, the end of the gap that
+// holds it otherwise.
+func reached(w time.Time, zone *time.Location) time.Time {
+	from := w.Add(-maxShift)
+	for {
+		at := segmentAt(from, zone)
+		t := at.instant(w)
+		if t.Before(from) {
+			t = from
+		}
+		if at.holds(t) {
+			return t.UTC()
+		}
+		from = at.end
+	}
+}
+
+//go:embed zones.txt
+var zoneList string
+
+// zoneNames are the names of the IANA database, to suggest one from.
+var zoneNames = sync.OnceValue(func() []string { return strings.Fields(zoneList) })
+
+// zones keeps loaded locations: loading one reads files. It can hold no more
+// than there are zones.
+var zones sync.Map
+
+func loadZone(name string) (*time.Location, *SpecError) {
+	if zone, ok := zones.Load(name); ok {
+		return zone.(*time.Location), nil
+	}
+	bad := &SpecError{Spec: -1, Key: "timezone", Text: name}
+	if name == "" || name == "Local" {
+		bad.Reason = "expected an IANA name such as Europe/Berlin; the host's own zone plays no part"
+		return nil, bad
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		bad.Reason = "unknown zone; expected an IANA name such as Europe/Berlin"
+		if near := nearestZone(name); near != "" {
+			bad.Reason = "unknown zone; did you mean " + near + "?"
+		}
+		return nil, bad
+	}
+	zones.Store(name, zone)
+	return zone, nil
+}
+
+// nearestZone is the IANA name most like a wrong one: the same but for case or
+// spaces, the same city, or a few letters off; empty if none is.
+func nearestZone(name string) string {
+	want := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "_"))
+	if len(want) > 64 {
+		return ""
+	}
+	best, bestDistance := "", 3
+	for _, zone := range zoneNames() {
+		low := strings.ToLower(zone)
+		city := low[strings.LastIndexByte(low, '/')+1:]
+		if low == want || city == want {
+			return zone
+		}
+		if d := distance(want, low); d < bestDistance {
+			best, bestDistance = zone, d
+		}
+		if d := distance(want, city); d < bestDistance && len(city) > 4 {
+			best, bestDistance = zone, d
+		}
+	}
+	return best
+}
+
+// distance is the number of single-letter edits between two words.
+func distance(a, b string) int {
+	previous := make([]int, len(b)+1)
+	for j := range previous {
+		previous[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			change := previous[j]
+			if a[i] != b[j] {
+				change++
+			}
+			row[j+1] = min(change, previous[j+1]+1, row[j]+1)
+		}
+		previous = row
+	}
+	return previous[len(b)]
+}
