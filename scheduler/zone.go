@@ -22,9 +22,20 @@ type segment struct {
 	offset     time.Duration
 }
 
+// segmentAt is the segment around t, which may be shorter than the whole
+// stretch. Past a zone's last listed transition ZoneBounds counts 365 days to
+// every year, so that on the last day of a leap year its end is not after t
+// (Go 1.26); the day's own ends then do, since no zone changes there.
 func segmentAt(t time.Time, zone *time.Location) segment {
 	local := t.In(zone)
 	start, end := local.ZoneBounds()
+	day := t.UTC().Truncate(24 * time.Hour)
+	if start.After(t) {
+		start = day
+	}
+	if !end.IsZero() && !end.After(t) {
+		end = day.Add(24 * time.Hour)
+	}
 	_, offset := local.Zone()
 	return segment{start: start, end: end, offset: time.Duration(offset) * time.Second}
 }
