@@ -160,7 +160,7 @@ func (f *fetcher) get(ctx context.Context, u *url.URL, raw bool) (*page, error) 
 	if err != nil {
 		return nil, err
 	}
-	body := &io.LimitedReader{R: resp.Body, N: f.maxBytes + 1}
+	body := io.LimitReader(resp.Body, f.maxBytes)
 	decoded, err := charset.NewReader(body, resp.Header.Get("Content-Type"))
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("character set: %w", err)
@@ -173,7 +173,8 @@ func (f *fetcher) get(ctx context.Context, u *url.URL, raw bool) (*page, error) 
 	if err != nil {
 		return nil, err
 	}
-	p.cut = body.N <= 0
+	more, _ := io.ReadFull(resp.Body, make([]byte, 1))
+	p.cut = more > 0
 	p.text = strings.ToValidUTF8(string(data), "\uFFFD")
 	if isHTML && !raw {
 		p.title, p.text = readable(p.text, resp.Request.URL)
