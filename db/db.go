@@ -1,0 +1,221 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+	"github.com/uptrace/bun/dialect/sqlitedialect"
+	"github.com/uptrace/bun/driver/sqliteshim"
+	"go.uber.org/zap"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the "pgx" driver, for postgres:// DSNs
+
+	"runnerd/task"
+)
+
+// Options say which database to open and how. Only DSN is required.
+type Options struct {
+	// DSN is the path of a SQLite file, or a postgres:// URL.
+	DSN string
+	// ReadOnly opens an existing database for reading: no migration, no write.
+	ReadOnly bool
+	// OnEnqueue is called inside each transaction that inserts queued runs, so
+	// that another queue can take them along (DESIGN, section 13). An error rolls
+	// the transaction back.
+	OnEnqueue func(ctx context.Context, tx *sql.Tx, runs []task.Run) error
+	// Readers is the size of the read pool; default 4.
+	Readers int
+	// BusyTimeout bounds the wait for another process; default 5s.
+	BusyTimeout time.Duration
+	// Timeout bounds each operation but Backup and Check, whatever its context
+	// says; default 30s.
+	Timeout time.Duration
+	// SpoolItem is how many bytes of one tool's whole output are kept; default
+	// 4 MiB.
+	SpoolItem int
+	// Logger defaults to none.
+	Logger *zap.Logger
+}
+
+// DB is the open database. It is safe for concurrent use; writes are made one
+// after another.
+type DB struct {
+	opts  Options
+	path  string // of the SQLite file; empty on PostgreSQL
+	write *bun.DB
+	read  *bun.DB
+	log   *zap.Logger
+}
+
+// writerKey is the advisory lock that makes PostgreSQL take one writer at a
+// time, as SQLite does: the chain of receipts and the order of events need it.
+const writerKey = 0x72756e6e657264
+
+// Open opens the database, creates it if there is none, and applies the
+// migrations that it lacks. It refuses a database of a newer runnerd with
+// *NewerError and a damaged one with ErrCorrupt, and changes neither.
+func Open(ctx context.Context, o Options) (*DB, error) {
+	o = o.withDefaults()
+	d := &DB{opts: o, log: o.Logger}
+	if err := d.connect(); err != nil {
+		return nil, wrap("open database "+d.name(), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	if err := d.migrate(ctx); err != nil {
+		return nil, errors.Join(wrap("open database "+d.name(), err), d.Close())
+	}
+	return d, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Readers <= 0 {
+		o.Readers = 4
+	}
+	if o.BusyTimeout <= 0 {
+		o.BusyTimeout = 5 * time.Second
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 30 * time.Second
+	}
+	if o.SpoolItem <= 0 {
+		o.SpoolItem = 4 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+func (d *DB) connect() error {
+	if isPostgres(d.opts.DSN) {
+		return d.connectPostgres()
+	}
+	path, err := sqlitePath(d.opts.DSN)
+	if err != nil {
+		return err
+	}
+	d.path = path
+	if err := prepareFile(path, d.opts.ReadOnly); err != nil {
+		return err
+	}
+	if !d.opts.ReadOnly {
+		writer, err := sql.Open(sqliteshim.ShimName, writeDSN(path, d.opts.BusyTimeout))
+		if err != nil {
+			return err
+		}
+		writer.SetMaxOpenConns(1)
+		writer.SetMaxIdleConns(1)
+		d.write = bun.NewDB(writer, sqlitedialect.New())
+	}
+	reader, err := sql.Open(sqliteshim.ShimName, readDSN(path, d.opts.BusyTimeout))
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	reader.SetMaxOpenConns(d.opts.Readers)
+	reader.SetMaxIdleConns(d.opts.Readers)
+	d.read = bun.NewDB(reader, sqlitedialect.New())
+	return nil
+}
+
+func (d *DB) connectPostgres() error {
+	pool, err := sql.Open("pgx", d.opts.DSN)
+	if err != nil {
+		return err
+	}
+	pool.SetMaxOpenConns(d.opts.Readers + 2)
+	pool.SetMaxIdleConns(d.opts.Readers)
+	d.read = bun.NewDB(pool, pgdialect.New())
+	if !d.opts.ReadOnly {
+		d.write = d.read
+	}
+	return nil
+}
+
+// Close waits for nothing: what is under way gets an error.
+func (d *DB) Close() error {
+	var errs []error
+	if d.read != nil {
+		errs = append(errs, d.read.Close())
+	}
+	if d.write != nil && d.write != d.read {
+		errs = append(errs, d.write.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Ping tells whether the database answers: it reads, and a writer gets its turn.
+func (d *DB) Ping(ctx context.Context) error {
+	err := d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
+		_, err := schemaVersion(ctx, q)
+		return err
+	})
+	if err == nil && d.write != nil {
+		err = d.writing(ctx, func(context.Context, bun.Tx) error { return nil })
+	}
+	return wrap("ping database", err)
+}
+
+// name says where the database is, without a password.
+func (d *DB) name() string {
+	if d.path != "" {
+		return d.path
+	}
+	if isPostgres(d.opts.DSN) {
+		return "(PostgreSQL)"
+	}
+	return d.opts.DSN
+}
+
+// reading runs fn on the read pool within the time allowed.
+func (d *DB) reading(ctx context.Context, fn func(context.Context, bun.IDB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	defer cancel()
+	return fn(ctx, d.read)
+}
+
+// writing runs fn in one write transaction, which no other writer overlaps.
+func (d *DB) writing(ctx context.Context, fn func(context.Context, bun.Tx) error) (err error) {
+	if d.write == nil {
+		return ErrReadOnly
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	defer cancel()
+	tx, err := d.write.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = tx.Rollback() // the first error is the one to tell
+		}
+	}()
+	if d.path == "" {
+		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(?)", int64(writerKey)); err != nil {
+			return fmt.Errorf("wait for the writer: %w", err)
+		}
+	}
+	if err := fn(ctx, tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// chunk is how many rows go into one statement.
+const chunk = 500
+
+func inChunks[T any](rows []T, fn func([]T) error) error {
+	for len(rows) > 0 {
+		n := min(len(rows), chunk)
+		if err := fn(rows[:n]); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package db
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"runnerd/dispatch"
+	"runnerd/scheduler"
+	"runnerd/task"
+)
+
+var (
+	_ scheduler.Store = (*DB)(nil)
+	_ dispatch.Store  = (*DB)(nil)
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	ctx  = context.Background()
+	noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+)
+
+func openTest(t testing.TB, o Options) *DB {
+	t.Helper()
+	if o.DSN == "" {
+		o.DSN = filepath.Join(t.TempDir(), "runnerd.db")
+	}
+	d, err := Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// must fails the test on an error and passes the value on.
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// plan is the plan of a task that is due once, with a run of the given id.
+func plan(name, id string, due time.Time) task.FirePlan {
+	return task.FirePlan{
+		Cursor: task.Cursor{Task: name, ScheduleRevision: "rev1", Through: due, LastFired: due},
+		Occurrences: []task.Occurrence{{
+			Task: name, ScheduleRevision: "rev1", Due: due, Count: 1, End: task.EndRun, RunID: id, RecordedAt: due,
+		}},
+		Runs: []task.Run{{
+			ID: id, Task: name, Session: name, Revision: "spec1", Due: due, Trigger: task.TriggerSchedule,
+			Attempt: 1, NotBefore: due, Execution: task.Queued, CreatedAt: due,
+		}},
+	}
+}
+
+func fire(t testing.TB, d *DB, name, id string, due time.Time) {
+	t.Helper()
+	runs, err := d.Fire(ctx, []string{name}, func(task.FireState) task.FirePlan { return plan(name, id, due) })
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("fire %s: %d runs, %v", name, len(runs), err)
+	}
+}
+
+// started fires and claims one run.
+func started(t testing.TB, d *DB, name, id string) task.Run {
+	t.Helper()
+	fire(t, d, name, id, noon)
+	run, got, err := d.Claim(ctx, noon)
+	if err != nil || !got || run.ID != id {
+		t.Fatalf("claim: %v %v %v", run.ID, got, err)
+	}
+	return run
+}
+
+func days(day string) task.Days { return task.Days{Task: day, Total: day} }
