@@ -1,0 +1,199 @@
+package connector
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// defaultPath is the PATH of children whose environment names none.
+const defaultPath = "/usr/local/bin:/usr/bin:/bin"
+
+// marks numbers the children of this process.
+var marks atomic.Int64
+
+// markPrefix is what the marks of this pool's children begin with, today's and
+// those of an earlier daemon on the same state directory.
+func (p *Pool) markPrefix() string {
+	sum := sha256.Sum256([]byte(filepath.Clean(p.opts.StateDir)))
+	return hex.EncodeToString(sum[:8]) + "."
+}
+
+// newMark names one child and all that comes of it.
+func (p *Pool) newMark(id string) string {
+	return fmt.Sprintf("%s%s.%d.%d.", p.markPrefix(), id, os.Getpid(), marks.Add(1))
+}
+
+// command is a server's command line and surroundings with everything resolved.
+type command struct {
+	path string
+	args []string // the zeroth included
+	env  []string
+	dir  string
+	home string
+	mark string
+}
+
+// command resolves the spec of a stdio connector and makes its HOME.
+func (c *conn) command() (command, error) {
+	opts := c.pool.opts
+	if opts.StateDir == "" {
+		return command{}, fmt.Errorf("no state directory to make its HOME in")
+	}
+	cmd := command{home: filepath.Join(opts.StateDir, "connectors", c.id), mark: c.pool.newMark(c.id)}
+	if err := os.MkdirAll(cmd.home, 0o700); err != nil {
+		return command{}, fmt.Errorf("make its HOME: %w", err)
+	}
+	cmd.dir = cmd.home
+	var err error
+	if c.spec.Dir != "" {
+		if cmd.dir, err = c.resolve("cwd", c.spec.Dir); err != nil {
+			return command{}, err
+		}
+		if info, err := os.Stat(cmd.dir); err != nil || !info.IsDir() {
+			return command{}, advise("make it or correct cwd in connectors.yaml", "its cwd %s is no directory", cmd.dir)
+		}
+	}
+	if cmd.env, err = c.environ(cmd); err != nil {
+		return command{}, err
+	}
+	if c.spec.Builtin != "" {
+		return c.builtin(cmd)
+	}
+	return c.external(cmd)
+}
+
+// resolve replaces what a string of the spec refers to.
+func (c *conn) resolve(what, s string) (string, error) {
+	v, err := c.pool.opts.Resolve(s)
+	if err != nil {
+		return "", fmt.Errorf("resolve its %s: %w", what, err)
+	}
+	return v, nil
+}
+
+func (c *conn) resolveArgs() ([]string, error) {
+	var args []string
+	for i, a := range c.spec.Args {
+		v, err := c.resolve("args["+strconv.Itoa(i)+"]", a)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, v)
+	}
+	return args, nil
+}
+
+// builtin is the command line of a server that our own binary is.
+func (c *conn) builtin(cmd command) (command, error) {
+	extra, err := c.resolveArgs()
+	if err != nil {
+		return command{}, err
+	}
+	cmd.path = c.pool.opts.Executable
+	cmd.args = []string{"runnerd", "mcp", c.spec.Builtin}
+	if c.spec.Root != "" {
+		root, err := c.resolve("root", c.spec.Root)
+		if err != nil {
+			return command{}, err
+		}
+		cmd.args = append(cmd.args, "--root", root)
+	}
+	if c.spec.AllowPrivate {
+		cmd.args = append(cmd.args, "--allow-private")
+	}
+	cmd.args = append(cmd.args, extra...)
+	return cmd, nil
+}
+
+// external is the command line of somebody else's server.
+func (c *conn) external(cmd command) (command, error) {
+	name, err := c.resolve("command", c.spec.Command)
+	if err != nil {
+		return command{}, err
+	}
+	extra, err := c.resolveArgs()
+	if err != nil {
+		return command{}, err
+	}
+	if cmd.path, err = lookPath(name, cmd.dir, valueOf(cmd.env, "PATH")); err != nil {
+		return command{}, err
+	}
+	cmd.args = append([]string{name}, extra...)
+	return cmd, nil
+}
+
+// environ is the whole environment of a child: what the caller chose, what makes
+// it keep to its own directories, what the spec says, and our mark.
+func (c *conn) environ(cmd command) ([]string, error) {
+	opts := c.pool.opts
+	vars := map[string]string{"PATH": defaultPath, "npm_config_update_notifier": "false"}
+	for _, kv := range opts.Environ {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			vars[k] = v
+		}
+	}
+	vars["HOME"] = cmd.home
+	if opts.CacheDir != "" {
+		vars["npm_config_cache"] = filepath.Join(opts.CacheDir, "npm")
+		vars["XDG_CACHE_HOME"] = opts.CacheDir
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.spec.Env)) {
+		v, err := c.resolve("env "+k, c.spec.Env[k])
+		if err != nil {
+			return nil, err
+		}
+		vars[k] = v
+	}
+	vars[markVar] = cmd.mark
+	var env []string
+	for _, k := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, k+"="+vars[k])
+	}
+	return env, nil
+}
+
+func valueOf(env []string, key string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, key+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// lookPath finds a command as the child's own shell would: a name in its PATH, a
+// path relative to its directory.
+func lookPath(name, dir, path string) (string, error) {
+	if name == "" {
+		return "", advise("fix command in connectors.yaml", "its command is empty")
+	}
+	if strings.Contains(name, "/") {
+		full := name
+		if !filepath.IsAbs(name) {
+			full = filepath.Join(dir, name)
+		}
+		if !executable(full) {
+			return "", advise("install it or fix command in connectors.yaml", "command %s not found or not executable", full)
+		}
+		return full, nil
+	}
+	for _, d := range filepath.SplitList(path) {
+		if full := filepath.Join(d, name); filepath.IsAbs(full) && executable(full) {
+			return full, nil
+		}
+	}
+	return "", advise(fmt.Sprintf("install %s or fix command in connectors.yaml", name), "command %s not found in PATH %s", name, path)
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
+}

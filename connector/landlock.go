@@ -1,0 +1,172 @@
+package connector
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/landlock-lsm/go-landlock/landlock"
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
+)
+
+// Containment says what keeps children from the protected paths on this kernel,
+// for check and for status.
+func Containment() string {
+	v, err := ll.LandlockGetABIVersion()
+	switch {
+	case err != nil || v < 1:
+		return "none: this kernel has no Landlock, so a connector's process can read whatever the daemon's user can"
+	case v < 6:
+		return fmt.Sprintf("landlock v%d: protected paths cannot be reached; signals to the daemon are not blocked (kernel 6.12 and newer)", v)
+	}
+	return fmt.Sprintf("landlock v%d: protected paths cannot be reached, the daemon cannot be signalled", v)
+}
+
+// grants are the paths that add up to everything but the protected ones.
+type grants struct{ dirs, files []string }
+
+// grantsWithout walks from the root to each protected path and grants what lies
+// beside: Landlock cannot take back a part of what it grants. The allowed paths
+// are granted although they lie in protected ones. What is created later beside
+// a protected path is not granted.
+func grantsWithout(protected, allowed []string) (grants, error) {
+	protected, allowed = real(protected), real(allowed)
+	var g grants
+	for _, path := range allowed {
+		if info, err := os.Stat(path); err == nil {
+			g.add(path, info.Mode())
+		}
+	}
+	if len(protected) == 0 {
+		g.dirs = append(g.dirs, "/")
+		return g, nil
+	}
+	return g, g.beside("/", protected)
+}
+
+func (g *grants) add(path string, mode fs.FileMode) {
+	if mode.IsDir() {
+		g.dirs = append(g.dirs, path)
+		return
+	}
+	g.files = append(g.files, path)
+}
+
+// beside grants the entries of dir that are neither protected nor lead there.
+// Links are left out: they would be followed and grant their target, which has
+// its own place in the walk.
+func (g *grants) beside(dir string, protected []string) error {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) || os.IsPermission(err) {
+		return nil // nothing is granted below
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.Type()&fs.ModeSymlink != 0, slices.Contains(protected, path):
+		case slices.ContainsFunc(protected, func(p string) bool { return strings.HasPrefix(p, path+"/") }):
+			if err := g.beside(path, protected); err != nil {
+				return err
+			}
+		default:
+			g.add(path, e.Type())
+		}
+	}
+	return nil
+}
+
+// real cleans paths and follows their links as far as they exist.
+func real(paths []string) []string {
+	var out []string
+	for _, p := range paths {
+		if p == "" || !filepath.IsAbs(p) {
+			continue
+		}
+		rest := ""
+		for dir := filepath.Clean(p); ; dir = filepath.Dir(dir) {
+			if r, err := filepath.EvalSymlinks(dir); err == nil {
+				out = append(out, filepath.Join(r, rest))
+				break
+			}
+			if dir == "/" {
+				break
+			}
+			rest = filepath.Join(filepath.Base(dir), rest)
+		}
+	}
+	return out
+}
+
+// allFS are all the rights that Landlock knows about files.
+const allFS = 1<<17 - 1
+
+// ruleset makes a Landlock ruleset from grants. Where the kernel has none the
+// descriptor is -1.
+func ruleset(g grants) (fd int, flags uint32, abi int, err error) {
+	abi, err = ll.LandlockGetABIVersion()
+	if err != nil || abi < 1 {
+		return -1, 0, 0, nil
+	}
+	dirs := landlock.RWDirs(g.dirs...).WithIoctlDev().WithResolveUnix().IgnoreIfMissing()
+	files := landlock.RWFiles(g.files...).WithIoctlDev().WithResolveUnix().IgnoreIfMissing()
+	if abi >= 2 {
+		dirs = dirs.WithRefer()
+	}
+	config := landlock.Config{HandledAccessFS: allFS, Scoped: ll.ScopeSignal}
+	fd, flags, err = config.BestEffort().NewRulesetFD(dirs, files)
+	return fd, flags, abi, err
+}
+
+// started is what became of a process that was to be started.
+type started struct {
+	pid int
+	err error
+}
+
+// forkConfined starts a process that is under the ruleset while we are not: a
+// ruleset binds a thread and what that thread starts, so a thread is bound,
+// starts the process and ends. It must end: the process may signal and trace
+// what is under the same ruleset.
+func forkConfined(fd int, flags uint32, argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	done := make(chan started, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() != unix.Getpid() {
+			done <- forkHere(fd, flags, argv0, argv, attr)
+			return
+		}
+		// The first thread cannot end. Hold it, so that another one does it.
+		other := make(chan started, 1)
+		go func() {
+			runtime.LockOSThread()
+			other <- forkHere(fd, flags, argv0, argv, attr)
+		}()
+		done <- <-other
+		runtime.UnlockOSThread()
+	}()
+	s := <-done
+	return s.pid, s.err
+}
+
+// forkHere binds the current thread to the ruleset and starts the process.
+func forkHere(fd int, flags uint32, argv0 string, argv []string, attr *syscall.ProcAttr) started {
+	if fd >= 0 {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return started{0, fmt.Errorf("no_new_privs: %w", err)}
+		}
+		if err := ll.LandlockRestrictSelf(fd, flags); err != nil {
+			return started{0, fmt.Errorf("landlock: %w", err)}
+		}
+	}
+	pid, err := syscall.ForkExec(argv0, argv, attr)
+	return started{pid, err}
+}
