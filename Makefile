@@ -2,7 +2,7 @@
 # what .ci/run does.
 NPM      := internal/npmtest
 FUZZTIME := 20s
-APT      := $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell command -v systemd-analyze >/dev/null || echo systemd)
+APT      := $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell command -v systemd-analyze >/dev/null || echo systemd) $(shell test -x /bin/kill || echo procps)
 
 .PHONY: build test test-deps test-long lint bench fuzz
 
@@ -14,7 +14,7 @@ test: test-deps
 	CGO_ENABLED=1 go test -race -timeout 10m ./...
 
 # What tests need besides Go and Node: a C compiler for the race detector,
-# systemd-analyze for the unit files, the npm programs.
+# systemd-analyze and kill for the unit files, the npm programs.
 test-deps: $(NPM)/node_modules/.package-lock.json
 ifneq ($(strip $(APT)),)
 	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "install first: $(strip $(APT))" >&2; exit 1; }
