@@ -147,7 +147,7 @@ func compare(t *testing.T, s Subject, want Turn, got *llm.Response, deltas []str
 	if joined := strings.Join(deltas, ""); joined != got.Text {
 		t.Errorf("streamed %q, answered %q", joined, got.Text)
 	}
-	if len(want.Pieces) > 1 && s.can(Usage) && len(deltas) < 2 {
+	if len(want.Pieces) > 1 && s.can(Streaming) && len(deltas) < 2 {
 		t.Errorf("text of %d pieces came in %d", len(want.Pieces), len(deltas))
 	}
 	if s.can(Finish) && got.Finish != want.Finished() {

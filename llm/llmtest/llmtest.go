@@ -51,6 +51,8 @@ const (
 	Reasoning Feature = "reasoning"
 	// Usage is a count of tokens.
 	Usage Feature = "usage"
+	// Streaming is text that comes in pieces.
+	Streaming Feature = "streaming"
 	// Finish tells a cut answer from a whole one.
 	Finish Feature = "finish"
 )
