@@ -32,7 +32,6 @@ var packages = map[string]row{
 	"llm/internal/wire": {"HTTP, server-sent events and errors that the vendors share", []string{"task", "llm"}},
 	"llm/scripted":      {"a model that follows a script", []string{"task", "llm"}},
 	"llm/command":       {"a model behind a command", []string{"task", "llm"}},
-	"llm/internal/wire": {"what the vendors that speak HTTP share", []string{"task", "llm"}},
 	"llm/provider":      {"opens the vendor that a model names", []string{"task", "llm", "llm/openai", "llm/anthropic", "llm/ollama", "llm/scripted", "llm/command"}},
 	"db":                {"the main database", []string{"task"}},
 	"control":           {"the HTTP API, its client, the event stream", []string{"task", "policy", "db", "taskpolicy"}},
