@@ -30,7 +30,9 @@ const (
 	EndMissed  End = "missed"
 )
 
-// Reasons that an occurrence was skipped or missed. They are stored and shown.
+// Reasons that an occurrence was skipped or missed. They are stored and shown,
+// alone or followed by a colon and a detail (the note of a pause, the run that
+// was active).
 const (
 	ReasonOverlap         = "overlap"          // an earlier run was still active
 	ReasonPaused          = "paused"           // the task or the daemon was paused
@@ -42,4 +44,5 @@ const (
 	ReasonScheduleChanged = "schedule changed" // the file was edited first
 	ReasonReplaced        = "replaced"         // overlap: replace ended it
 	ReasonQueueFull       = "already queued"   // overlap: queue holds one
+	ReasonPast            = "already past"     // a single instant that was past when first seen
 )

@@ -1,0 +1,275 @@
+package scheduler
+
+import (
+	"fmt"
+	"time"
+
+	"runnerd/task"
+)
+
+const (
+	// onTime is how late the newest instant may be and still fire as usual.
+	onTime = 60 * time.Second
+	// CatchUpPace lies between the earliest starts of the runs that catch_up: all
+	// makes of one task.
+	CatchUpPace = 10 * time.Second
+	// clockSlack is how far a cursor may lie ahead of the clock without a backward
+	// jump being seen in it: clocks are slewed, and those of two nodes differ.
+	clockSlack = time.Second
+	// clockReach is how far ahead of the clock the last fired instant may lie and
+	// still hold the cursor. What lies farther was fired by a clock that was
+	// wrong, and must not silence the task until then; the occurrences' unique
+	// key alone keeps it from firing again.
+	clockReach = 24 * time.Hour
+)
+
+// Firing is what Plan needs to know of a task besides its stored state.
+type Firing struct {
+	Task task.Task
+	// Revision of the task's spec, for its runs.
+	Revision string
+	Schedule *Schedule
+	// Old is the schedule of the stored cursor's revision, needed where that is
+	// another one or the task is retired; nil if nobody knows it any more.
+	Old *Schedule
+	// Retired says that the task's file is gone; Schedule is not read then.
+	Retired bool
+	// Refused is the reason not to run what would run; empty if there is none.
+	Refused string
+	Now     time.Time
+	// Host is part of the jitter.
+	Host  string
+	NewID func() string
+}
+
+// Plan decides what becomes of a task's passed instants (DESIGN, section 8). It
+// does no I/O and reads no clock. For a task that has nothing to record it
+// answers the cursor alone.
+func Plan(f Firing, state task.FireState) task.FirePlan {
+	f.Now = f.Now.Round(0).UTC()
+	if f.Schedule == nil {
+		f.Schedule = &Schedule{revision: Revision(task.Schedule{})}
+	}
+	p := planner{Firing: f, state: state}
+	p.plan.Cursor = state.Cursor
+	p.plan.Cursor.Task = f.Task.ID
+	switch cursor := state.Cursor; {
+	case !state.Known:
+		p.begin()
+		p.settle(passed{newest: p.Schedule.once(f.Now)}, task.ReasonPast)
+	case cursor.Retired && f.Retired:
+	case cursor.Retired:
+		p.begin()
+	case f.Retired || cursor.ScheduleRevision != f.Schedule.Revision():
+		p.change()
+	case ahead(cursor, f.Now):
+		p.goBack()
+	case f.Now.After(cursor.Through):
+		p.plan.Cursor.Through = f.Now
+		p.settle(f.Schedule.passed(cursor.Through, f.Now, maxRows), task.ReasonDown)
+	}
+	return p.plan
+}
+
+// resting is where a cursor belongs when it does not follow from the instants
+// evaluated: now, but not behind what has been fired.
+func resting(now, lastFired time.Time) time.Time {
+	if ahead := lastFired.Sub(now); ahead > 0 && ahead <= clockReach {
+		return lastFired
+	}
+	return now
+}
+
+// ahead tells whether the clock has gone back since the cursor was written.
+func ahead(c task.Cursor, now time.Time) bool {
+	return c.Through.After(resting(now, c.LastFired).Add(clockSlack))
+}
+
+type planner struct {
+	Firing
+	state task.FireState
+	plan  task.FirePlan
+}
+
+// begin starts a task's cursor at now: at first sight, and when a retired task
+// comes back. What passed before is not caught up.
+func (p *planner) begin() {
+	p.plan.Cursor.ScheduleRevision = p.Schedule.Revision()
+	p.plan.Cursor.Through = resting(p.Now, p.state.Cursor.LastFired)
+	p.plan.Cursor.Retired = p.Retired
+}
+
+// change records what the old schedule left unfired and starts the cursor of
+// the new one, or ends it where the task is gone.
+func (p *planner) change() {
+	old := p.state.Cursor
+	if p.Old != nil {
+		left := p.Old.passed(old.Through, p.Now, maxRows)
+		p.rows(left, task.EndMissed, task.ReasonScheduleChanged)
+	}
+	if ahead(old, p.Now) {
+		p.plan.Withdraw = resting(p.Now, old.LastFired)
+	}
+	if p.Retired {
+		p.plan.Cursor.Through = resting(p.Now, old.LastFired)
+		p.plan.Cursor.Retired = true
+		return
+	}
+	p.begin()
+	p.settle(passed{newest: p.newSingles()}, task.ReasonPast)
+}
+
+// newSingles are the new schedule's passed single instants that the old one did
+// not have.
+func (p *planner) newSingles() []time.Time {
+	seen := map[time.Time]bool{}
+	if p.Old != nil {
+		for _, t := range p.Old.once(p.Now) {
+			seen[t] = true
+		}
+	}
+	var fresh []time.Time
+	for _, t := range p.Schedule.once(p.Now) {
+		if !seen[t] && (p.Old != nil || t.After(p.state.Cursor.Through)) {
+			fresh = append(fresh, t)
+		}
+	}
+	return fresh
+}
+
+// goBack follows a clock that went back: nothing is fired again, and what was
+// missed but lies ahead now gets its chance.
+func (p *planner) goBack() {
+	p.plan.Cursor.Through = resting(p.Now, p.state.Cursor.LastFired)
+	p.plan.Withdraw = p.plan.Cursor.Through
+}
+
+// settle gives each passed instant its row. down is the reason of those that
+// nothing else explains.
+func (p *planner) settle(in passed, down string) {
+	if idle := p.idle(); idle != "" {
+		p.rows(in, task.EndSkipped, idle)
+		return
+	}
+	blocked, replaced := p.overlap()
+	p.rows(passed{older: in.older, first: in.first, last: in.last}, task.EndMissed, down)
+	started := 0
+	for i, due := range in.newest {
+		trigger, missed := p.rule(due, i == len(in.newest)-1, down)
+		switch {
+		case missed != "":
+			p.row(due, task.EndMissed, missed)
+		case p.Refused != "":
+			p.row(due, task.EndSkipped, p.Refused)
+		case blocked != "":
+			p.row(due, task.EndSkipped, blocked)
+		default:
+			p.run(due, trigger, started)
+			p.plan.Cancel = replaced
+			started++
+		}
+	}
+}
+
+// idle is why the task runs nothing at all now; empty if it may run.
+func (p *planner) idle() string {
+	switch {
+	case !p.Task.Enabled:
+		return task.ReasonDisabled
+	case p.state.Paused != "":
+		return because(task.ReasonPaused, p.state.Paused)
+	}
+	return ""
+}
+
+// because joins a reason and its detail.
+func because(reason, detail string) string {
+	if detail == "" {
+		return reason
+	}
+	return reason + ": " + detail
+}
+
+// rule tells whether an instant is to run, and else why it was missed. The
+// newest fires as usual if it is on time; with catch_up: once it is the one
+// that counts, on time or not.
+func (p *planner) rule(due time.Time, newest bool, down string) (trigger task.Trigger, missed string) {
+	late := p.Now.Sub(due)
+	switch {
+	case newest && late <= onTime:
+		return task.TriggerSchedule, ""
+	case p.Task.CatchUp == task.CatchUpSkip:
+		return "", down
+	case late > p.Task.CatchUpWindow:
+		return "", task.ReasonWindow
+	case p.Task.CatchUp == task.CatchUpAll, newest:
+		return task.TriggerCatchUp, ""
+	}
+	return "", task.ReasonSuperseded
+}
+
+// overlap is what the runs that are active now mean for those to come: blocked
+// says why there may be none, replaced which ones they end. The runs planned
+// together do not stand in each other's way: those of catch_up: all are meant
+// to follow one another.
+func (p *planner) overlap() (blocked string, replaced []string) {
+	if len(p.state.Active) == 0 {
+		return "", nil
+	}
+	switch p.Task.Overlap {
+	case task.OverlapQueue:
+		for _, run := range p.state.Active {
+			if run.Execution == task.Queued && run.StartedAt.IsZero() {
+				return because(task.ReasonQueueFull, "run "+run.ID), nil
+			}
+		}
+		return "", nil
+	case task.OverlapReplace:
+		for _, run := range p.state.Active {
+			replaced = append(replaced, run.ID)
+		}
+		return "", replaced
+	}
+	oldest := p.state.Active[0]
+	return because(task.ReasonOverlap, fmt.Sprintf("run %s is %s", oldest.ID, oldest.Execution)), nil
+}
+
+// run plans a run. The n-th of a batch to be caught up starts n paces from now;
+// all start after the task's jitter.
+func (p *planner) run(due time.Time, trigger task.Trigger, n int) {
+	id := p.NewID()
+	start := due
+	if trigger == task.TriggerCatchUp {
+		start = p.Now.Add(time.Duration(n) * CatchUpPace)
+	}
+	p.plan.Runs = append(p.plan.Runs, task.Run{
+		ID: id, Task: p.Task.ID, Session: p.Task.SessionID(), Revision: p.Revision, Due: due, Trigger: trigger,
+		Attempt: 1, NotBefore: start.Add(Jitter(p.Task.ID, p.Host, p.Task.Jitter)),
+		Execution: task.Queued, Delivery: task.DeliveryNone, CreatedAt: p.Now,
+	})
+	p.row(due, task.EndRun, "")
+	p.plan.Occurrences[len(p.plan.Occurrences)-1].RunID = id
+	if last := &p.plan.Cursor.LastFired; due.After(*last) || last.Sub(p.Now) > clockReach {
+		*last = due
+	}
+}
+
+// rows records all of the passed instants alike, under the revision that the
+// plan's cursor has at this moment.
+func (p *planner) rows(in passed, end task.End, reason string) {
+	if in.older > 0 {
+		p.row(in.first, end, reason)
+		wide := &p.plan.Occurrences[len(p.plan.Occurrences)-1]
+		wide.Until, wide.Count = in.last, in.older
+	}
+	for _, due := range in.newest {
+		p.row(due, end, reason)
+	}
+}
+
+func (p *planner) row(due time.Time, end task.End, reason string) {
+	p.plan.Occurrences = append(p.plan.Occurrences, task.Occurrence{
+		Task: p.Task.ID, ScheduleRevision: p.plan.Cursor.ScheduleRevision, Due: due, Count: 1,
+		End: end, Reason: reason, RecordedAt: p.Now,
+	})
+}

@@ -1,0 +1,232 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/task"
+)
+
+// Options are what a Scheduler needs. Store and NewID are required.
+type Options struct {
+	Store Store
+	// NewID makes the id of a run.
+	NewID func() string
+	Log   *zap.Logger // nil: none
+	// Host is part of the jitter: hosts with the same tasks spread out.
+	Host string
+	// Now is the wall clock; nil: time.Now.
+	Now func() time.Time
+	// OldSchedule finds a schedule by its revision, for a task that was edited or
+	// deleted while the daemon was down; nil: what was due under it then is not
+	// recorded.
+	OldSchedule func(revision string) (task.Schedule, bool)
+	// Gate is asked before a task with a due instant is fired; a reason, one of
+	// task.Reason*, makes its runs skipped, with the detail. It must be quick; its
+	// context ends after gateTimeout for all the tasks of a batch together.
+	Gate func(ctx context.Context, taskID string, now time.Time) (reason, detail string)
+	// Enqueued is told of runs that were inserted. It must not block.
+	Enqueued func(runs []task.Run)
+	// Cancel is told of an active run that a worker may hold and that overlap:
+	// replace ends. It must not block.
+	Cancel func(runID, reason string)
+	// Observe is told of each turn that settled something. It must not block.
+	Observe func(Turn)
+}
+
+// Turn is what one turn of the loop did, for metrics.
+type Turn struct {
+	At                           time.Time
+	Tasks, Runs, Skipped, Missed int
+	// Late is by how much the latest of the runs that fired as usual was behind
+	// its due instant when the turn began to write it.
+	Late time.Duration
+	// Took is how long the turn was, the store included.
+	Took time.Duration
+	// Failed are tasks whose instants the store did not take; they are tried
+	// again.
+	Failed int
+}
+
+// Entry is a task for Set, with the revision of its spec for its runs.
+type Entry struct {
+	Task     task.Task
+	Revision string
+}
+
+// Scheduler fires tasks. Set, Wake, Next and Turned may be called from any
+// goroutine, before, during and after Run.
+type Scheduler struct {
+	store  Store
+	opts   Options
+	log    *zap.Logger
+	wake   chan struct{}
+	turned atomic.Int64 // Unix nanoseconds
+
+	setting sync.Mutex // one Set at a time
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	heap    entryHeap // entries with an instant ahead, or held after an error
+	pending []*entry  // entries whose cursor has to follow a change
+	// cursors are those loaded at start that no entry has taken up; nil until
+	// they are loaded.
+	cursors    map[string]task.Cursor
+	loaded     bool
+	configured bool // Set was called
+	last       time.Time
+}
+
+// New returns a Scheduler without tasks.
+func New(opts Options) *Scheduler {
+	s := &Scheduler{
+		store: opts.Store, opts: opts, log: opts.Log,
+		wake: make(chan struct{}, 1), entries: map[string]*entry{},
+	}
+	if s.log == nil {
+		s.log = zap.NewNop()
+	}
+	if s.opts.Now == nil {
+		s.opts.Now = time.Now
+	}
+	return s
+}
+
+// now is the wall clock without its monotonic part, so that a suspended machine
+// and a changed clock show.
+func (s *Scheduler) now() time.Time { return s.opts.Now().Round(0).UTC() }
+
+// Wake makes the loop look again at once.
+func (s *Scheduler) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Turned is when the loop last turned, by the daemon's own clock; zero before
+// Run. While Run works it is never older than 30 seconds and the time of one
+// transaction.
+func (s *Scheduler) Turned() time.Time {
+	if at := s.turned.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
+// Next is the next instant of a task; ok is false if it has none, is disabled
+// or is not known.
+func (s *Scheduler) Next(taskID string) (next time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[taskID]
+	if e == nil || e.gone || e.schedule == nil || !e.task.Enabled {
+		return time.Time{}, false
+	}
+	after := s.now()
+	if e.known && e.cursor.ScheduleRevision == e.schedule.Revision() && !ahead(e.cursor, after) && e.cursor.Through.After(after) {
+		after = e.cursor.Through
+	}
+	return e.schedule.Next(after)
+}
+
+// Set replaces all tasks, live. A task that is new starts now, an edited one
+// goes on under its new schedule, one that is no longer there is retired. A task
+// whose schedule does not parse, or whose id comes twice, is named in the error
+// and keeps what it had; the others are taken.
+func (s *Scheduler) Set(entries []Entry) error {
+	s.setting.Lock()
+	defer s.setting.Unlock()
+	incoming, faults := s.parseAll(entries)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.configured = true
+	for id, in := range incoming {
+		e := s.entries[id]
+		if e == nil {
+			e = &entry{id: id, index: -1}
+			s.entries[id] = e
+			s.adopt(e)
+		}
+		if in.schedule == nil && e.schedule != nil && !e.gone {
+			continue // it does not parse: what it had stays
+		}
+		e.task, e.revision, e.schedule, e.gone = in.Task, in.Revision, in.schedule, false
+		s.place(e, now)
+	}
+	s.retire(incoming, now)
+	s.Wake()
+	return errors.Join(faults...)
+}
+
+// parsed is an Entry with its schedule, nil if that does not parse.
+type parsed struct {
+	Entry
+	schedule *Schedule
+}
+
+// parseAll parses outside the lock; schedules that did not change are kept.
+func (s *Scheduler) parseAll(entries []Entry) (map[string]parsed, []error) {
+	s.mu.Lock()
+	have := make(map[string]*Schedule, len(s.entries))
+	for id, e := range s.entries {
+		have[id] = e.schedule
+	}
+	s.mu.Unlock()
+	incoming := make(map[string]parsed, len(entries))
+	var faults []error
+	for _, in := range entries {
+		id := in.Task.ID
+		if _, twice := incoming[id]; twice {
+			faults = append(faults, fmt.Errorf("task %s: set twice; the first is kept", id))
+			continue
+		}
+		schedule := have[id]
+		if schedule == nil || schedule.Revision() != Revision(in.Task.Schedule) {
+			var err error
+			if schedule, err = Parse(in.Task.Schedule); err != nil {
+				faults = append(faults, fmt.Errorf("task %s: %w", id, err))
+			}
+		}
+		incoming[id] = parsed{in, schedule}
+	}
+	return incoming, faults
+}
+
+// adopt gives an entry its stored cursor, once those are loaded.
+func (s *Scheduler) adopt(e *entry) {
+	if cursor, ok := s.cursors[e.id]; ok {
+		e.cursor, e.known = cursor, true
+		delete(s.cursors, e.id)
+	}
+}
+
+// retire marks the entries that are not among the new ones, and makes entries
+// of stored cursors whose tasks are gone.
+func (s *Scheduler) retire(keep map[string]parsed, now time.Time) {
+	for id, e := range s.entries {
+		if _, kept := keep[id]; !kept && !e.gone {
+			e.gone = true
+			s.place(e, now)
+		}
+	}
+	s.retireUnclaimed(now)
+}
+
+// retireUnclaimed turns cursors that no task claimed into entries of tasks that
+// are gone.
+func (s *Scheduler) retireUnclaimed(now time.Time) {
+	for id := range s.cursors {
+		e := &entry{id: id, index: -1, gone: true, task: task.Task{ID: id}}
+		s.entries[id] = e
+		s.adopt(e)
+		s.place(e, now)
+	}
+}
