@@ -55,9 +55,8 @@ const (
 	keyGrace    = "grace"
 )
 
-// ErrNotActive is returned by Cancel for a run that has finished or does not
-// exist.
-var ErrNotActive = errors.New("no such run, or it has finished")
+// ErrNotActive is returned by Cancel for a run that has finished.
+var ErrNotActive = errors.New("it has finished")
 
 // Options are what a Pool needs. Store and Runner are required.
 type Options struct {
@@ -168,7 +167,8 @@ func (p *Pool) Active() []string {
 // Cancel ends a run: one under way has its context cancelled with a
 // *task.CancelledError as cause, and its runner records the end; any other
 // active one is ended in the store. The first reason counts. It returns
-// ErrNotActive if there is nothing to end, and does not wait for the runner.
+// ErrNotActive if there is nothing to end, or the store's error, also for a run
+// that it does not know, and does not wait for the runner.
 func (p *Pool) Cancel(runID, reason string) error {
 	p.claim.Lock()
 	defer p.claim.Unlock()

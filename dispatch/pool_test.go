@@ -277,7 +277,7 @@ func TestCancel(t *testing.T) {
 			{"running", nil},
 			{"queued", dispatch.ErrNotActive},
 			{"quick", dispatch.ErrNotActive},
-			{"nobody", dispatch.ErrNotActive},
+			{"nobody", errUnknown},
 		} {
 			if err := p.Cancel(tc.id, "by test"); !errors.Is(err, tc.want) {
 				t.Errorf("Cancel(%s) = %v, want %v", tc.id, err, tc.want)

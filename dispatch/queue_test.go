@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ type queue struct {
 }
 
 var _ dispatch.Store = (*queue)(nil)
+
+var errUnknown = errors.New("no such run")
 
 func newQueue(runs ...task.Run) *queue {
 	q := &queue{runs: map[string]*task.Run{}, calls: map[string]int{}}
@@ -118,6 +121,9 @@ func (q *queue) Claim(ctx context.Context, now time.Time) (task.Run, bool, error
 		best.Attempt++
 	}
 	best.Execution = task.Running
+	if best.StartedAt.IsZero() {
+		best.StartedAt = now
+	}
 	return *best, true, nil
 }
 
@@ -126,7 +132,7 @@ func (q *queue) runnable(r *task.Run, now time.Time) bool {
 		return false
 	}
 	for _, other := range q.runs {
-		if other.Session == r.Session && other.Execution == task.Running {
+		if other.Session == r.Session && (other.Execution == task.Running || other.Execution == task.Waiting) {
 			return false
 		}
 	}
@@ -177,21 +183,24 @@ func (q *queue) Recover(ctx context.Context, _ time.Time) ([]task.Run, error) {
 	return found, nil
 }
 
-func (q *queue) Cancel(ctx context.Context, runID, reason string, _ time.Time) (bool, error) {
+func (q *queue) Cancel(ctx context.Context, runID, reason string, now time.Time) (bool, error) {
 	if err := q.enter(ctx, "Cancel"); err != nil {
 		return false, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.runs[runID]
-	if r == nil || r.Execution == task.Running || !r.Execution.CanMove(task.Cancelled) {
+	if r == nil {
+		return false, errUnknown
+	}
+	if r.Execution == task.Running || !r.Execution.CanMove(task.Cancelled) {
 		return false, nil
 	}
-	r.Execution, r.Reason = task.Cancelled, reason
+	r.Execution, r.Reason, r.FinishedAt = task.Cancelled, reason, now
 	return true, nil
 }
 
-func (q *queue) Fail(ctx context.Context, runID, reason string, _ time.Time) error {
+func (q *queue) Fail(ctx context.Context, runID, reason string, now time.Time) error {
 	if err := q.enter(ctx, "Fail"); err != nil {
 		return err
 	}
@@ -201,7 +210,7 @@ func (q *queue) Fail(ctx context.Context, runID, reason string, _ time.Time) err
 	if r.Execution != task.Running {
 		return &task.TransitionError{Run: runID, From: r.Execution, To: task.Failed}
 	}
-	r.Execution, r.Reason = task.Failed, reason
+	r.Execution, r.Reason, r.FinishedAt = task.Failed, reason, now
 	return nil
 }
 
