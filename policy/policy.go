@@ -164,6 +164,9 @@ type Effective struct {
 	// Warnings are values that were stored in a wrong shape and counted as
 	// absent or were dropped.
 	Warnings []string
+	// Hidden names file values that an override replaces, as "task brief: allow";
+	// check and reload warn about them.
+	Hidden []string
 }
 
 // ConnectorRules is what policy knows of one connector.

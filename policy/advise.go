@@ -1,0 +1,305 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"runnerd/task"
+)
+
+// Advice is a remark about a policy that cannot do what its author meant. `check`
+// prints all; a run takes the marks.
+type Advice struct {
+	Severity Severity `json:"severity"`
+	Where    string   `json:"where"` // the field, for example "allow (task file)"
+	Text     string   `json:"text"`
+	Mark     string   `json:"mark,omitempty"` // a task.Mark* value; empty if none fits
+}
+
+// Severity says whether check fails.
+type Severity string
+
+// The severities.
+const (
+	SeverityError   Severity = "error"
+	SeverityWarning Severity = "warning"
+)
+
+// Advise looks for rules that match nothing, classes that a server's hint
+// contradicts, connectors that the default leaves out, overrides that hide a file's
+// value, and tasks that can read untrusted text, see private data and send outward
+// without asking. What cannot be known because a connector is down is not judged.
+func Advise(e Effective, connected []Connected) []Advice {
+	a := &adviser{e: e, connected: byID(connected)}
+	a.rules("allow", e.Allow)
+	a.rules("deny", e.Deny)
+	for _, c := range a.connected {
+		if rules, ok := e.Connectors[c.ID]; ok && c.Up {
+			a.toolNames(c, rules)
+			a.hints(c, rules)
+			a.leftOut(c, rules)
+		}
+	}
+	for _, hidden := range e.Hidden {
+		a.add(Advice{SeverityWarning, hidden, "an override hides the value of the file; runnerd policy unset gives the file its word back", ""})
+	}
+	a.trifecta()
+	return a.found
+}
+
+type adviser struct {
+	e         Effective
+	connected []Connected
+	found     []Advice
+}
+
+func (a *adviser) add(advice Advice) { a.found = append(a.found, advice) }
+
+// rules finds lines of allow or deny that match no tool. A deny line that matches
+// nothing is as bad as a grant: its author believes that something is refused.
+func (a *adviser) rules(field string, rules []Grant) {
+	where := fmt.Sprintf("%s (%s)", field, layerWord(a.e, field))
+	for _, g := range rules {
+		mark := task.MarkUnusedRule + ":" + g.Connector + "/" + g.Tool
+		ids := a.matching(g)
+		switch {
+		case len(ids) == 0:
+			a.add(Advice{SeverityError, where, fmt.Sprintf("%s names no configured connector (there are: %s)", g, strings.Join(a.ids(), ", ")), mark})
+		case field == "allow" && !slices.ContainsFunc(ids, func(id string) bool { return Reachable(a.e, id) }):
+			a.add(Advice{SeverityWarning, where, fmt.Sprintf("%s can never be used: %s", g, whyUnreachable(a.e, ids[0])), mark})
+		case a.matchesNone(g, ids):
+			a.add(Advice{SeverityError, where, fmt.Sprintf("%s matches no tool of connector %s%s", g, strings.Join(ids, ", "), a.nearest(g, ids)), mark})
+		}
+	}
+}
+
+func (a *adviser) ids() []string {
+	ids := make([]string, 0, len(a.e.Connectors))
+	for id := range a.e.Connectors {
+		ids = append(ids, id)
+	}
+	sort.Strings(ids)
+	return ids
+}
+
+func (a *adviser) matching(g Grant) []string {
+	return slices.DeleteFunc(a.ids(), func(id string) bool { return !MatchGlob(g.Connector, id) })
+}
+
+// up answers the connector as it stands, if it is up.
+func (a *adviser) up(id string) (Connected, bool) {
+	i := slices.IndexFunc(a.connected, func(c Connected) bool { return c.ID == id && c.Up })
+	if i < 0 {
+		return Connected{}, false
+	}
+	return a.connected[i], true
+}
+
+// matchesNone tells whether every named connector is up and none has such a tool.
+func (a *adviser) matchesNone(g Grant, ids []string) bool {
+	for _, id := range ids {
+		c, up := a.up(id)
+		if !up || anyTool(c.Tools, g.Tool) {
+			return false
+		}
+	}
+	return true
+}
+
+func anyTool(tools []task.Tool, pattern string) bool {
+	return slices.ContainsFunc(tools, func(t task.Tool) bool { return pattern == t.Name || MatchGlob(pattern, t.Name) })
+}
+
+// nearest offers the tools that a misspelt name may have meant.
+func (a *adviser) nearest(g Grant, ids []string) string {
+	best, distance := "", 4
+	for _, id := range ids {
+		c, _ := a.up(id)
+		for _, t := range c.Tools {
+			if d := editDistance(g.Tool, t.Name); d < distance {
+				best, distance = id+"/"+t.Name, d
+			}
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}
+
+// editDistance counts insertions, deletions and replacements; long names are not
+// compared.
+func editDistance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return len(a) + len(b)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := before
+			if a[i] != b[j] {
+				cost++
+			}
+			before = row[j+1]
+			row[j+1] = min(cost, row[j]+1, before+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// toolNames finds entries of disabled_tools, classes and flags that match no tool.
+// A misspelt disabled_tools entry leaves a tool switched on, so it is an error.
+func (a *adviser) toolNames(c Connected, rules ConnectorRules) {
+	for _, pattern := range rules.Disabled {
+		if !anyTool(c.Tools, pattern) {
+			a.add(Advice{SeverityError, "connector " + c.ID + ": disabled_tools", quote(pattern) + " matches no tool of the connector", ""})
+		}
+	}
+	patterns := make([]string, 0, len(rules.Classes))
+	for pattern := range rules.Classes {
+		patterns = append(patterns, pattern)
+	}
+	sort.Strings(patterns)
+	for _, pattern := range patterns {
+		if !anyTool(c.Tools, pattern) {
+			a.add(Advice{SeverityWarning, "connector " + c.ID + ": classes", quote(pattern) + " matches no tool of the connector", ""})
+		}
+	}
+	for _, f := range rules.Flags {
+		if f.Tool != "" && !anyTool(c.Tools, f.Tool) {
+			a.add(Advice{SeverityWarning, "connector " + c.ID + ": flags", quote(f.Tool+":"+f.Kind) + " matches no tool of the connector", ""})
+		}
+	}
+}
+
+// hints finds tools that the operator classed lower than the server hints. The
+// operator's word stands.
+func (a *adviser) hints(c Connected, rules ConnectorRules) {
+	for _, t := range uniqueTools(c.Tools) {
+		class, pattern, ok := operatorClass(rules.Classes, t.Name)
+		if !ok || class != ClassRead || hint(t.Annotations.ReadOnly) {
+			continue
+		}
+		says := ""
+		switch {
+		case hint(t.Annotations.Destructive):
+			says = "destructive"
+		case t.Annotations.ReadOnly != nil:
+			says = "not read-only"
+		default:
+			continue
+		}
+		a.add(Advice{
+			SeverityWarning, "connector " + c.ID + ": classes",
+			fmt.Sprintf("%s is classed read by entry %s, but the server calls it %s; the entry stands", t.Name, quote(pattern), says),
+			task.MarkHintContradicts + ":" + c.ID + "/" + t.Name,
+		})
+	}
+}
+
+func (a *adviser) leftOut(c Connected, rules ConnectorRules) {
+	if a.e.Tools.Declared() || !Reachable(a.e, c.ID) || len(c.Tools) == 0 || hasRead(rules, c.Tools) {
+		return
+	}
+	a.add(Advice{SeverityWarning, "tools (default)", noReadText(c.ID), task.MarkNoReadTools + ":" + c.ID})
+}
+
+// trifecta finds a task in which an untrusted text could make the model send out
+// private data with nobody asked. After an untrusted result a call with egress
+// needs its own grant, so only granted ones count.
+func (a *adviser) trifecta() {
+	var untrusted, private, outward string
+	for _, c := range a.usable() {
+		rules := a.e.Connectors[c.ID]
+		for _, t := range toolsOrAssumed(c, rules) {
+			if !a.usableTool(c, rules, t) {
+				continue
+			}
+			class, _ := Classify(rules, t)
+			granted := a.granted(c, t.Name)
+			if class == ClassRead || granted || !c.Up {
+				untrusted = firstText(untrusted, rules, c.ID, t.Name, FlagUntrusted)
+				private = firstText(private, rules, c.ID, t.Name, FlagPrivate)
+			}
+			if granted {
+				outward = firstText(outward, rules, c.ID, t.Name, FlagEgress)
+			}
+		}
+	}
+	if untrusted == "" || private == "" || outward == "" || strings.TrimSpace(a.e.AcceptRisk) != "" {
+		return
+	}
+	a.add(Advice{
+		SeverityError, "task " + a.e.Task,
+		fmt.Sprintf("it can read untrusted text (%s), see private data (%s) and send outward without asking (%s); "+
+			"take one away, or say accept_risk: \"why\"", untrusted, private, outward), "",
+	})
+}
+
+// usable are the connectors that the task could be offered, those whose tools are
+// not known included.
+func (a *adviser) usable() []Connected {
+	var out []Connected
+	for _, id := range a.ids() {
+		if !Reachable(a.e, id) || !Selected(a.e, id) {
+			continue
+		}
+		c, up := a.up(id)
+		if up && !a.e.Tools.Declared() && !hasRead(a.e.Connectors[id], c.Tools) {
+			continue
+		}
+		c.ID = id
+		out = append(out, c)
+	}
+	return out
+}
+
+// toolsOrAssumed stands one nameless tool, and one for each tool that a flag names,
+// for the tools of a connector that is not up, so that its flags still count.
+func toolsOrAssumed(c Connected, rules ConnectorRules) []task.Tool {
+	if c.Up {
+		return uniqueTools(c.Tools)
+	}
+	assumed := []task.Tool{{}}
+	for _, f := range flagsOf(rules) {
+		if f.Tool != "" {
+			assumed = append(assumed, task.Tool{Name: f.Tool})
+		}
+	}
+	return assumed
+}
+
+func (a *adviser) usableTool(c Connected, rules ConnectorRules, t task.Tool) bool {
+	if !c.Up {
+		return t.Name == "" || disabled(rules, t.Name) == ""
+	}
+	return disabled(rules, t.Name) == "" && !deniedOutright(a.e, c.ID, t.Name) && quarantine(rules, c.ID, t) == ""
+}
+
+// granted tells whether some grant lets some call of the tool through. Where the
+// tools are not known, a grant and a flag that may mean the same tool do.
+func (a *adviser) granted(c Connected, tool string) bool {
+	return slices.ContainsFunc(a.e.Allow, func(g Grant) bool {
+		if MatchGrant(g, c.ID, tool) {
+			return true
+		}
+		return !c.Up && MatchGlob(g.Connector, c.ID) && (tool == "" || MatchGlob(tool, g.Tool))
+	})
+}
+
+func firstText(have string, rules ConnectorRules, connector, tool, kind string) string {
+	if have != "" || !HasFlag(rules, tool, kind) {
+		return have
+	}
+	if tool == "" {
+		tool = "*"
+	}
+	return connector + "/" + tool
+}

@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+
+	"runnerd/task"
+)
+
+func TestClassify(t *testing.T) {
+	filesystem := Origin{Package: "@modelcontextprotocol/server-filesystem"}
+	for _, c := range []struct {
+		name  string
+		rules ConnectorRules
+		tool  task.Tool
+		class Class
+		from  string
+	}{
+		{"nothing known", ConnectorRules{}, tool("search"), ClassExec, "nothing"},
+		{"hint without trust", ConnectorRules{}, annotated("delete_all", true, false), ClassExec, "nothing"},
+		{"hint with trust", ConnectorRules{TrustAnnotations: true}, annotated("list", true, false), ClassRead, "readOnlyHint"},
+		{"trust, no hint", ConnectorRules{TrustAnnotations: true}, tool("list"), ClassWrite, "readOnlyHint"},
+		{"trust, destructive", ConnectorRules{TrustAnnotations: true}, annotated("x", false, true), ClassWrite, "readOnlyHint"},
+		{"operator beats hint", ConnectorRules{TrustAnnotations: true, Classes: map[string]Class{"x": ClassRead}}, annotated("x", false, true), ClassRead, "classes entry x"},
+		{"exact beats glob", ConnectorRules{Classes: map[string]Class{"delete_*": ClassExec, "delete_draft": ClassWrite}}, tool("delete_draft"), ClassWrite, "delete_draft"},
+		{"highest glob wins", ConnectorRules{Classes: map[string]Class{"*": ClassRead, "d*": ClassWrite, "*_all": ClassExec}}, tool("delete_all"), ClassExec, "*_all"},
+		{"no class at all", ConnectorRules{Classes: map[string]Class{"x": "harmless"}}, tool("x"), ClassExec, "classes"},
+		{"empty class", ConnectorRules{Classes: map[string]Class{"x": ""}}, tool("x"), ClassExec, "classes"},
+		{"catalogue", ConnectorRules{Origin: filesystem}, tool("read_text_file"), ClassRead, "catalogue"},
+		{"catalogue, unlisted tool", ConnectorRules{Origin: filesystem}, tool("format_disk"), ClassExec, "nothing"},
+		{"operator beats catalogue", ConnectorRules{Origin: filesystem, Classes: map[string]Class{"read_*": ClassWrite}}, tool("read_text_file"), ClassWrite, "classes"},
+		{"catalogue beats hint", ConnectorRules{Origin: Origin{Package: "@modelcontextprotocol/server-everything"}, TrustAnnotations: true}, annotated("get-env", true, false), ClassExec, "catalogue"},
+		{"by host", ConnectorRules{Origin: Origin{URL: "https://MCP.notion.com/mcp"}}, tool("notion-fetch"), ClassRead, "mcp.notion.com"},
+		{"not over http", ConnectorRules{Origin: Origin{URL: "http://mcp.notion.com/mcp"}}, tool("notion-fetch"), ClassExec, "nothing"},
+		{"not on another port", ConnectorRules{Origin: Origin{URL: "https://mcp.notion.com:8443/mcp"}}, tool("notion-fetch"), ClassExec, "nothing"},
+		{"a host is no package", ConnectorRules{Origin: Origin{URL: "https://builtin:files/"}}, tool("read_file"), ClassExec, "nothing"},
+		{"builtin", ConnectorRules{Origin: Origin{Package: "builtin:shell"}}, tool("run"), ClassExec, "catalogue"},
+	} {
+		class, from := Classify(c.rules, c.tool)
+		if class != c.class {
+			t.Errorf("%s: class %s, want %s (%s)", c.name, class, c.class, from)
+		}
+		hasText(t, c.name, from, c.from)
+	}
+}
+
+func TestCatalogueParses(t *testing.T) {
+	entries, err := parseCatalogue(catalogueFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) < 40 {
+		t.Errorf("%d keys", len(entries))
+	}
+	for _, key := range []string{"builtin:files", "builtin:fetch", "builtin:shell", "builtin:memory",
+		"@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-memory", "@modelcontextprotocol/server-everything",
+		"@modelcontextprotocol/server-sequential-thinking", "mcp-server-git", "@playwright/mcp"} {
+		if entries[key] == nil {
+			t.Errorf("no entry %s", key)
+		}
+	}
+	// Nothing whose name says that it deletes, sends or runs may pass as read.
+	for key, e := range entries {
+		for name, class := range e.classes {
+			if class == ClassRead && slices.ContainsFunc(nameWords(name), func(w string) bool {
+				return slices.Contains([]string{"delete", "send", "remove", "create", "update", "write", "run", "push", "exec"}, w)
+			}) && name != "get_workflow_run" {
+				t.Errorf("%s: %s is classed read", key, name)
+			}
+		}
+	}
+}
+
+func TestCatalogueRefusesMistakes(t *testing.T) {
+	for _, text := range []string{
+		"- {why: x, keys: [a], read: [b], exec: [b]}",
+		"- {why: x, keys: [a]}\n- {why: y, keys: [a]}",
+		"- {keys: [a]}",
+		"- {why: x, keys: [a], flags: [bad]}",
+		"- {why: x, keys: [a], tool_flags: {b: [egress]}}",
+		"- {why: x, keys: [a], unknown: 1}",
+		"nonsense",
+	} {
+		if _, err := parseCatalogue([]byte(text)); err == nil {
+			t.Errorf("accepted: %s", text)
+		}
+	}
+}
+
+func TestHasFlag(t *testing.T) {
+	fetch := ConnectorRules{Origin: Origin{Package: "builtin:fetch"}}
+	if !HasFlag(fetch, "fetch", FlagEgress) || !HasFlag(fetch, "fetch", FlagUntrusted) || HasFlag(fetch, "fetch", FlagPrivate) {
+		t.Error("the catalogue's flags of builtin:fetch")
+	}
+	fetch.Flags = []Flag{}
+	if HasFlag(fetch, "fetch", FlagEgress) {
+		t.Error("a declared empty list leaves the catalogue's flags")
+	}
+	own := ConnectorRules{Flags: []Flag{{Tool: "send_*", Kind: FlagEgress}, {Kind: FlagPrivate}}}
+	if !HasFlag(own, "send_mail", FlagEgress) || HasFlag(own, "search", FlagEgress) || !HasFlag(own, "search", FlagPrivate) {
+		t.Error("the operator's flags")
+	}
+}
+
+func TestSuggestClasses(t *testing.T) {
+	got := map[string]Class{}
+	for _, s := range SuggestClasses(ConnectorRules{}, []task.Tool{
+		annotated("delete_all", true, false), annotated("fetchPage", true, false), tool("list_mail"), annotated("list_things", false, false),
+		tool("runCommand"), tool("add_note"), annotated("wobble", false, true),
+	}) {
+		got[s.Tool] = s.Class
+		if s.Why == "" || s.Current != ClassExec {
+			t.Errorf("%+v", s)
+		}
+	}
+	for name, want := range map[string]Class{
+		"delete_all": ClassExec, "fetchPage": ClassRead, "list_mail": ClassRead, "list_things": ClassWrite,
+		"runCommand": ClassExec, "add_note": ClassWrite, "wobble": ClassExec,
+	} {
+		if got[name] != want {
+			t.Errorf("%s: %s, want %s", name, got[name], want)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"runnerd/task"
+)
+
+// Decide decides one call. It goes in the order of DESIGN, section 6, and the
+// first step that refuses ends it:
+//
+//	resolve the name → reachable → offered → not disabled → definition as pinned →
+//	arguments parse and fit the schema → no known secret in them → deny →
+//	read, an allow grant or an ask → limits → dispatch or park
+//
+// A call that is refused is aborted instead when the run has made the same call
+// MaxRepeats times before: a model that repeats itself spends, whatever the answer.
+func Decide(e Effective, c Call) Decision {
+	d := &decider{e: &e, call: c}
+	refused := d.run()
+	if refused == nil {
+		return d.answer(task.DecisionAllow, refusal{rule: d.rule})
+	}
+	if refused.kind == task.DecisionDeny && refused.code != CodePolicyError && c.Repeats >= MaxRepeats {
+		r := repeated(c.Repeats)
+		r.rule += "; it was also refused: " + refused.rule
+		refused = r
+	}
+	return d.answer(refused.kind, *refused)
+}
+
+// refusal is why a call is not dispatched.
+type refusal struct {
+	kind task.DecisionKind
+	code Code
+	rule string // for people
+	told string // for the model; empty: the rule
+}
+
+func deny(code Code, format string, args ...any) *refusal {
+	return &refusal{kind: task.DecisionDeny, code: code, rule: fmt.Sprintf(format, args...)}
+}
+
+// decider carries one decision from step to step.
+type decider struct {
+	e    *Effective
+	call Call
+
+	slot  task.Slot
+	found bool
+	rules ConnectorRules
+	class Class
+	from  string
+	args  map[string]any
+	rule  string // what allows
+	ask   bool   // a person would permit it
+}
+
+func (d *decider) run() *refusal {
+	for _, step := range []func(*decider) *refusal{
+		(*decider).resolve, (*decider).reach, (*decider).offered, (*decider).enabled, (*decider).pinned,
+		(*decider).arguments, (*decider).secrets, (*decider).denied, (*decider).permitted,
+	} {
+		if r := step(d); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// resolve looks the name up in the step's own table; splitting it only words the
+// refusal of a name that is not there.
+func (d *decider) resolve() *refusal {
+	i := slices.IndexFunc(d.call.Slots, func(s task.Slot) bool { return s.Alias == d.call.Name && s.Alias != "" })
+	if i >= 0 {
+		d.slot, d.found = d.call.Slots[i], true
+		d.rules = d.e.Connectors[d.slot.Connector]
+		d.classify()
+		return nil
+	}
+	connector, tool, ok := ParseToolName(d.call.Name)
+	if ok {
+		if _, configured := d.e.Connectors[connector]; configured {
+			d.slot = task.Slot{Connector: connector, Tool: tool}
+			if !Reachable(*d.e, connector) {
+				return d.notReachable()
+			}
+		}
+	}
+	r := deny(CodeUnknownTool, "no tool %s was offered in this step", quote(d.call.Name))
+	r.told = fmt.Sprintf("There is no tool named %s. Use only the tools that you were given", quote(d.call.Name))
+	return r
+}
+
+func (d *decider) classify() {
+	t := task.Tool{Name: d.slot.Tool}
+	if d.call.Tool != nil {
+		t = *d.call.Tool
+	}
+	d.class, d.from = Classify(d.rules, t)
+}
+
+func (d *decider) notReachable() *refusal {
+	return &refusal{
+		kind: task.DecisionDeny, code: CodeNotReachable, rule: whyUnreachable(*d.e, d.slot.Connector),
+		told: fmt.Sprintf("Connector %s is not enabled for this task", d.slot.Connector),
+	}
+}
+
+// whyUnreachable names the tier whose list keeps the connector out.
+func whyUnreachable(e Effective, connector string) string {
+	if _, configured := e.Connectors[connector]; !configured {
+		return fmt.Sprintf("connector %s is not configured", connector)
+	}
+	list, source := Reach(e)
+	return fmt.Sprintf("connectors of the %s does not list %s (it lists %v)", source, connector, list.Items())
+}
+
+func (d *decider) reach() *refusal {
+	if !Reachable(*d.e, d.slot.Connector) {
+		return d.notReachable()
+	}
+	return nil
+}
+
+func (d *decider) offered() *refusal {
+	if Selected(*d.e, d.slot.Connector) {
+		return nil
+	}
+	return deny(CodeNotOffered, "tools (%s) does not list connector %s", layerWord(*d.e, "tools"), d.slot.Connector)
+}
+
+func (d *decider) enabled() *refusal {
+	if pattern := disabled(d.rules, d.slot.Tool); pattern != "" {
+		return deny(CodeDisabled, "disabled_tools of connector %s lists %s", d.slot.Connector, pattern)
+	}
+	return nil
+}
+
+// pinned compares the definition that the connector lists now with the accepted
+// one and with the one that the model saw.
+func (d *decider) pinned() *refusal {
+	t := d.call.Tool
+	if t == nil {
+		if d.call.Down != "" {
+			return deny(CodeUnknownTool, "connector %s is down: %s", d.slot.Connector, clip(d.call.Down, 200))
+		}
+		return deny(CodeUnknownTool, "connector %s lists no tool %s any more", d.slot.Connector, quote(d.slot.Tool))
+	}
+	if t.Name != d.slot.Tool {
+		return deny(CodePolicyError, "the definition at hand is of tool %s, not %s", quote(t.Name), quote(d.slot.Tool))
+	}
+	why := quarantine(d.rules, d.slot.Connector, *t)
+	if why == "" && d.slot.Definition != definition(*t) {
+		why = fmt.Sprintf("the definition of %s/%s changed after it was offered in this step", d.slot.Connector, d.slot.Tool)
+	}
+	if why == "" {
+		return nil
+	}
+	r := deny(CodeQuarantined, "%s", why)
+	r.told = fmt.Sprintf("The definition of %s is not the accepted one; a person has to review it", quote(d.call.Name))
+	return r
+}
+
+// quarantine says why a definition may not be used, or "".
+func quarantine(rules ConnectorRules, connector string, t task.Tool) string {
+	accept := fmt.Sprintf("review it and run: runnerd connectors accept %s", connector)
+	if len(rules.Pins) == 0 {
+		if rules.Pin == PinFirstUse && rules.Pins == nil {
+			return ""
+		}
+		return fmt.Sprintf("no definition of %s/%s was accepted yet; %s", connector, t.Name, accept)
+	}
+	switch pin, known := rules.Pins[t.Name]; {
+	case !known:
+		return fmt.Sprintf("tool %s/%s appeared after the definitions were accepted; %s", connector, t.Name, accept)
+	case pin != definition(t):
+		return fmt.Sprintf("the definition of %s/%s changed since it was accepted; %s", connector, t.Name, accept)
+	}
+	return ""
+}
+
+func (d *decider) arguments() *refusal {
+	args, err := parseArguments(d.call.Arguments)
+	if err != nil {
+		return deny(CodeInvalidArguments, "%s", clip(err.Error(), 400))
+	}
+	d.args = args
+	if err := d.call.Schemas.fit(*d.call.Tool, args); err != nil {
+		if errors.Is(err, errSchema) {
+			return deny(CodePolicyError, "connector %s, tool %s: %s", d.slot.Connector, d.slot.Tool, clip(err.Error(), 400))
+		}
+		return deny(CodeInvalidArguments, "%s", clip(err.Error(), 1000))
+	}
+	return nil
+}
+
+// secrets looks at the bytes as they are and at every string in them, so that an
+// escape hides nothing.
+func (d *decider) secrets() *refusal {
+	if d.call.Secret == nil {
+		return nil
+	}
+	name := d.call.Secret(d.call.Arguments)
+	if name == "" {
+		eachString(d.args, func(s string) bool {
+			name = d.call.Secret(s)
+			return name == ""
+		})
+	}
+	if name == "" {
+		return nil
+	}
+	r := deny(CodeSecretInArguments, "the arguments hold the secret %s", quote(name))
+	r.told = "The arguments hold a value that must not be sent to a tool"
+	return r
+}
+
+func (d *decider) denied() *refusal {
+	for _, g := range d.e.Deny {
+		if MatchGrant(g, d.slot.Connector, d.slot.Tool) && d.judge().whereDenies(g.Where, d.args) {
+			return deny(CodeDenied, "deny: %s (%s)", g, layerWord(*d.e, "deny"))
+		}
+	}
+	return nil
+}
+
+func (d *decider) judge() judge {
+	return judge{connector: d.slot.Connector, origin: d.rules.Origin, resolve: d.call.Resolve}
+}
+
+// permitted finds what allows the call, then holds it against the limits. A call
+// that only a person can permit is refused or parked.
+func (d *decider) permitted() *refusal {
+	why := d.asks()
+	if why == "" {
+		return d.limits()
+	}
+	d.ask = true
+	line := allowLine(d.slot.Connector, d.slot.Tool)
+	if d.e.OnAsk != OnAskPark {
+		r := deny(CodeNeedsApproval, "%s; this line in the task file would permit it: %s", why, line)
+		r.told = why + ". The task's owner can permit it with the line " + line
+		return r
+	}
+	if r := d.limits(); r != nil {
+		return r
+	}
+	return &refusal{kind: task.DecisionPark, code: CodeNeedsApproval, rule: why + "; it waits for a person's approval"}
+}
+
+// asks says why the call needs a person, or "" with d.rule set when it does not.
+func (d *decider) asks() string {
+	pair := d.slot.Connector + "/" + d.slot.Tool
+	exposed := d.call.Untrusted && HasFlag(d.rules, d.slot.Tool, FlagEgress)
+	if d.class == ClassRead && !exposed {
+		d.rule = "read: " + d.from
+		return ""
+	}
+	for _, g := range d.e.Allow {
+		if MatchGrant(g, d.slot.Connector, d.slot.Tool) && d.judge().whereAllows(g.Where, d.args) {
+			d.rule = fmt.Sprintf("allow: %s (%s)", g, layerWord(*d.e, "allow"))
+			return ""
+		}
+	}
+	if d.call.Approved {
+		d.rule = "approved by a person"
+		return ""
+	}
+	if exposed && d.class == ClassRead {
+		return pair + " sends data out, untrusted text was read in this run and no allow line names it"
+	}
+	return fmt.Sprintf("%s is of class %s (%s) and no allow line matches this call", pair, d.class, d.from)
+}
+
+func (d *decider) limits() *refusal {
+	if most := d.e.Limits.ToolCalls; most != nil && d.call.ToolCalls >= *most {
+		return &refusal{kind: task.DecisionAbort, code: CodeLimit, rule: fmt.Sprintf("limits: tool_calls is %d and as many were made", *most)}
+	}
+	if d.call.Repeats >= MaxRepeats {
+		return repeated(d.call.Repeats)
+	}
+	return nil
+}
+
+func repeated(times int) *refusal {
+	return &refusal{
+		kind: task.DecisionAbort, code: CodeRepeatedCall,
+		rule: fmt.Sprintf("the same call with the same arguments was made %d times before", times),
+	}
+}
+
+// layerWord says where a field of the task comes from, in words.
+func layerWord(e Effective, field string) string {
+	switch e.Sources[field] {
+	case LayerFile:
+		return "task file"
+	case LayerOverride:
+		return "override"
+	}
+	return "default"
+}
