@@ -1,0 +1,172 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+// tasks adds every task file. Where two files claim one name, the one in force
+// stays so; of two new ones neither is taken.
+func (a *assembly) tasks() {
+	byID := make(map[string][]string)
+	var order []string
+	for _, rel := range a.files[kindTask] {
+		id, _ := taskID(rel)
+		if byID[id] == nil {
+			order = append(order, id)
+		}
+		byID[id] = append(byID[id], rel)
+	}
+	for _, id := range order {
+		if files := byID[id]; len(files) > 1 {
+			a.twoFiles(id, files)
+			continue
+		}
+		rel := byID[id][0]
+		if p, stale := a.pick(rel, a.checkTask); p != nil {
+			a.set.Tasks[id] = a.task(id, p, stale)
+		}
+	}
+}
+
+func (a *assembly) twoFiles(id string, files []string) {
+	a.set.Problems = append(a.set.Problems, Problem{
+		File: files[1], Line: 1, Col: 1, What: fmt.Sprintf("two files define the task %s: %s and %s", quoted(id), files[0], files[1]),
+		Expected: "one of them", Hint: "remove or rename the other",
+	})
+	if l := a.l.Current(); l != nil && l.Tasks[id].File == files[1] {
+		files = []string{files[1], files[0]}
+	}
+	for _, rel := range files {
+		if p := a.lastGood(rel); p != nil {
+			a.set.Tasks[id] = a.task(id, p, true)
+			return
+		}
+	}
+}
+
+// checkTask is the cross-file part of a task's checks.
+func (a *assembly) checkTask(p *parsed) []Problem {
+	own := p.task.taskKeys
+	full := own.over(a.defaults)
+	out := a.checkNames(p, own, full)
+	if _, ok := a.set.Models[full.Model]; own.Model == "" && !ok && !a.lost[kindModels] {
+		out = append(out, p.problemAt(nil, fmt.Sprintf("the task has no key model, and models.yaml has no %s", quoted(full.Model)), "a model of models.yaml", ""))
+	}
+	if own.Schedule == nil && full.Schedule != nil {
+		out = append(out, a.checkSchedule(p, full, nil)...)
+	}
+	out = append(out, a.checkRequire(p, own)...)
+	out = append(out, a.checkPrices(p, full)...)
+	a.warnUnreachableTools(p, own)
+	return out
+}
+
+// checkRequire wants the required connectors to be reachable.
+func (a *assembly) checkRequire(p *parsed, own taskKeys) (out []Problem) {
+	reach, from := own.Connectors, "the task's connectors"
+	if reach == nil {
+		reach, from = a.projects[own.Project].Connectors, "the project's connectors"
+	}
+	if reach == nil {
+		return nil
+	}
+	for _, id := range values(own.Require) {
+		if !slices.Contains(*reach, id) {
+			out = append(out, p.problemAt(indexOf(p, []string{"require"}, id), fmt.Sprintf("%s is required but not reachable", quoted(id)), "one of "+from, ""))
+		}
+	}
+	return out
+}
+
+// checkPrices refuses a money limit that could not be kept.
+func (a *assembly) checkPrices(p *parsed, full taskKeys) (out []Problem) {
+	if full.Limits.Cost == nil && full.Limits.CostPerDay == nil {
+		return nil
+	}
+	at := []string{"limits", "cost"}
+	if full.Limits.Cost == nil {
+		at[1] = "cost_per_day"
+	}
+	for _, name := range slices.Concat([]string{full.Model}, a.set.Models[full.Model].Fallback) {
+		if m, ok := a.set.Models[name]; ok && m.Price == nil {
+			out = append(out, p.problemAt(at, fmt.Sprintf("a money limit, but model %s has no price", quoted(name)),
+				"its price in models.yaml", "{input: 0, output: 0} if it is free"))
+		}
+	}
+	return out
+}
+
+func (a *assembly) warnUnreachableTools(p *parsed, own taskKeys) {
+	if own.Connectors == nil {
+		return
+	}
+	for _, id := range values(own.Tools) {
+		if !slices.Contains(*own.Connectors, id) {
+			a.set.Warnings = append(a.set.Warnings, p.problemAt(indexOf(p, []string{"tools"}, id), fmt.Sprintf("%s is offered by tools but not reachable by connectors", quoted(id)), "", ""))
+		}
+	}
+}
+
+// task is the file with every default filled in. Absent connectors, tools, allow
+// and deny stay absent.
+func (a *assembly) task(id string, p *parsed, stale bool) TaskFile {
+	k := p.task.over(a.defaults)
+	if p.task.Connectors == nil && a.projects[k.Project].Connectors != nil {
+		k.Connectors = nil // a default yields to the project's own word
+	}
+	t := task.Task{
+		ID: id, File: p.rel, Enabled: *k.Enabled, Model: k.Model, Project: k.Project,
+		Schedule:     task.Schedule{Zone: k.Timezone, DayMatch: k.DayMatch},
+		Instructions: a.projects[k.Project].Instructions, Prompt: p.task.Prompt,
+		Session: task.SessionMode(k.Session), CatchUp: task.CatchUp(k.CatchUp), CatchUpWindow: time.Duration(*k.CatchUpWindow),
+		Overlap: task.Overlap(k.Overlap), Jitter: time.Duration(*k.Jitter),
+		Retry:   task.Retry{Attempts: *k.Retry.Attempts, Backoff: time.Duration(*k.Retry.Backoff)},
+		Require: values(k.Require), Deliver: deliveries(k.Deliver), AcceptRisk: k.AcceptRisk, Ping: k.Ping,
+	}
+	if t.Schedule.Zone == "" {
+		t.Schedule.Zone = a.l.opts.Zone
+	}
+	if k.Schedule != nil && len(*k.Schedule) > 0 {
+		t.Schedule.Specs = *k.Schedule
+	}
+	if k.OutputSchema != nil {
+		t.OutputSchema, _ = json.Marshal(k.OutputSchema) // it came from JSON
+	}
+	return TaskFile{Task: t, Policy: k.policy(), File: p.rel, Stale: stale}
+}
+
+// policy is the task's row of the policy database.
+func (k taskKeys) policy() policy.Fields {
+	ask, ttl, limits := policy.OnAsk(k.OnAsk), time.Duration(*k.ApprovalTTL), k.Limits.limits()
+	f := policy.Fields{
+		Connectors: list(k.Connectors), Tools: list(k.Tools), Allow: grants(k.Allow), Deny: grants(k.Deny),
+		OnAsk: &ask, ApprovalTTL: &ttl, Limits: &limits,
+	}
+	if k.AcceptRisk != "" {
+		f.AcceptRisk = &k.AcceptRisk
+	}
+	return f
+}
+
+const defaultDeliveryTimeout = 30 * time.Second
+
+func deliveries(keys *[]deliveryKeys) []task.Delivery {
+	if keys == nil {
+		return nil
+	}
+	var out []task.Delivery
+	for _, d := range *keys {
+		when := d.When
+		if when == "" {
+			when = "always"
+		}
+		out = append(out, task.Delivery{To: d.To, When: when, Path: d.Path, Command: values(d.Command), URL: d.URL, Timeout: orElse(d.Timeout, defaultDeliveryTimeout)})
+	}
+	return out
+}

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+type daemonFile struct {
+	Notify    *[]notifyKeys  `json:"notify,omitempty" jsonschema:"whom to tell of failures, waiting approvals, budgets, breakers and broken files, once each and once on recovery"`
+	Defaults  *taskKeys      `json:"defaults,omitempty" jsonschema:"what a task has where its own file is silent; connectors here yield to a project's"`
+	Limits    *dayLimitKeys  `json:"limits,omitempty" jsonschema:"what all tasks together may spend in a day"`
+	Retention *retentionKeys `json:"retention,omitempty" jsonschema:"how much history is kept"`
+}
+
+type notifyKeys struct {
+	To      string    `json:"to,omitempty" enum:"notify,command" default:"notify" jsonschema:"what kind of destination this is"`
+	URL     string    `json:"url,omitempty" title:"URL" example:"${credential:ntfy_url}" jsonschema:"of a notification: a shoutrrr URL"`
+	Command *[]string `json:"command,omitempty" empty:"ok" jsonschema:"of a command: program and arguments; the message is its standard input"`
+	Events  *[]string `json:"events,omitempty" enum:"failure,approval,budget,breaker,config" jsonschema:"what is told; absent: everything"`
+}
+
+type dayLimitKeys struct {
+	CostPerDay   *float64 `json:"cost_per_day,omitempty" min:"0" jsonschema:"money in a day"`
+	TokensPerDay *int64   `json:"tokens_per_day,omitempty" min:"1" jsonschema:"tokens in a day"`
+	RunsPerDay   *int     `json:"runs_per_day,omitempty" min:"1" jsonschema:"runs in a day"`
+}
+
+type retentionKeys struct {
+	Age     *duration `json:"age,omitempty" default:"90d" jsonschema:"runs older than this are removed"`
+	Runs    *int      `json:"runs,omitempty" min:"1" default:"1000" jsonschema:"runs kept of each task, the newest"`
+	Results *size     `json:"results,omitempty" default:"1GiB" jsonschema:"disk quota for whole tool results, oldest removed first"`
+}
+
+// Daemon is runnerd.yaml without its defaults, which are merged into the tasks.
+type Daemon struct {
+	Notify    []Notify
+	Limits    policy.Limits // per day, all tasks together
+	Retention Retention
+}
+
+// Notify is one entry of `notify:`.
+type Notify struct {
+	// To holds ${...} references, unresolved.
+	To task.Delivery
+	// Events are the Event* values that are told; nil means all.
+	Events []string
+}
+
+// The events that `notify:` can name.
+const (
+	EventFailure  = "failure"
+	EventApproval = "approval"
+	EventBudget   = "budget"
+	EventBreaker  = "breaker"
+	EventConfig   = "config"
+)
+
+// Retention bounds the history.
+type Retention struct {
+	Age time.Duration
+	// Runs is per task.
+	Runs int
+	// Results is the quota for whole tool results, in bytes.
+	Results int64
+}
+
+const (
+	defaultRetentionAge     = 90 * 24 * time.Hour
+	defaultRetentionRuns    = 1000
+	defaultRetentionResults = 1 << 30
+)
+
+func (p *parsed) checkDaemon() {
+	f := p.daemon
+	if f.Defaults != nil {
+		p.checkTaskKeys(f.Defaults, "defaults")
+	}
+	if f.Retention != nil && f.Retention.Age != nil && *f.Retention.Age <= 0 {
+		p.complain([]string{"retention", "age"}, "0 is too short", expectedDuration, "")
+	}
+	if f.Notify == nil {
+		return
+	}
+	for i, n := range *f.Notify {
+		to := n.To
+		if to == "" {
+			to = "notify"
+		}
+		p.checkDelivery(&deliveryKeys{To: to, URL: n.URL, Command: n.Command}, []string{"notify", fmt.Sprint(i)})
+	}
+}
+
+func (f *daemonFile) daemon() Daemon {
+	d := Daemon{Retention: Retention{defaultRetentionAge, defaultRetentionRuns, defaultRetentionResults}}
+	if f == nil {
+		return d
+	}
+	if f.Limits != nil {
+		d.Limits = limitKeys{CostPerDay: f.Limits.CostPerDay, TokensPerDay: f.Limits.TokensPerDay, RunsPerDay: f.Limits.RunsPerDay}.limits()
+	}
+	if r := f.Retention; r != nil {
+		d.Retention.Age = orElse(r.Age, d.Retention.Age)
+		if r.Runs != nil {
+			d.Retention.Runs = *r.Runs
+		}
+		if r.Results != nil {
+			d.Retention.Results = int64(*r.Results)
+		}
+	}
+	if f.Notify != nil {
+		for _, n := range *f.Notify {
+			to := task.Delivery{To: n.To, URL: n.URL, Command: values(n.Command)}
+			if to.To == "" {
+				to.To = "notify"
+			}
+			d.Notify = append(d.Notify, Notify{To: to, Events: values(n.Events)})
+		}
+	}
+	return d
+}
+
+// limits converts the file's units into policy's.
+func (k limitKeys) limits() policy.Limits {
+	l := policy.Limits{Steps: k.Steps, ToolCalls: k.ToolCalls, Tokens: k.Tokens, TokensPerDay: k.TokensPerDay, RunsPerDay: k.RunsPerDay}
+	money := func(v *float64) *task.Money {
+		if v == nil {
+			return nil
+		}
+		m := task.MoneyOf(*v)
+		return &m
+	}
+	l.Cost, l.CostPerDay = money(k.Cost), money(k.CostPerDay)
+	if k.Wall != nil {
+		w := time.Duration(*k.Wall)
+		l.Wall = &w
+	}
+	return l
+}

@@ -1,0 +1,377 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"runnerd/task"
+)
+
+// Options are a Loader's settings.
+type Options struct {
+	// Dir is the config directory.
+	Dir string
+	// Zone is the daemon's own, an IANA name; empty means UTC.
+	Zone string
+	// CheckSchedule says why a schedule cannot be used; nil accepts all. It is
+	// asked once about each different schedule.
+	CheckSchedule func(task.Schedule) error
+	// LastGood returns the stored content of the last accepted revision of a file,
+	// named relative to Dir; nil knows none.
+	LastGood func(file string) (content []byte, ok bool)
+	Logger   *zap.Logger
+
+	// LoadTimeout bounds one load; default 10 s.
+	LoadTimeout time.Duration
+	// Settle is how long the directory must be quiet before Watch reports, and
+	// MaxSettle how long a report can be put off; default 200 ms and 2 s.
+	Settle, MaxSettle time.Duration
+	// Poll is how often Watch looks by itself; default 30 s.
+	Poll time.Duration
+	// PollOnly keeps Watch from using inotify.
+	PollOnly bool
+}
+
+// Loader reads a config directory and keeps the latest Set. Safe for concurrent
+// use; loads happen one at a time.
+type Loader struct {
+	opts  Options
+	log   *zap.Logger
+	state atomic.Pointer[state]
+
+	// turn is held by whoever loads; it guards what follows.
+	turn     chan struct{}
+	cache    map[string]*cached
+	accepted map[string]*parsed // last good, by file
+	checks   map[string]error   // answers of CheckSchedule
+}
+
+// cached is what is known of one file on disk.
+type cached struct {
+	sig    signature
+	parsed *parsed
+	access *Problem // why it was not read
+}
+
+// state is the result of one load.
+type state struct {
+	set *Set
+	// files are the signatures of all files; a file that is not here was absent.
+	files map[string]signature
+	// common are what every task's decisions depend on.
+	common []watched
+	print  uint64
+}
+
+type watched struct {
+	path string
+	sig  signature
+}
+
+// The files that are always looked for, and the directories.
+const (
+	daemonName     = "runnerd.yaml"
+	modelsName     = "models.yaml"
+	connectorsName = "connectors.yaml"
+	connectorsDir  = "connectors.d"
+	hostFileName   = ".mcp.json"
+	projectsName   = "projects.yaml"
+	tasksDir       = "tasks"
+)
+
+// NewLoader returns a loader; it reads nothing yet.
+func NewLoader(opts Options) *Loader {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&opts.LoadTimeout, 10*time.Second)
+	def(&opts.Settle, 200*time.Millisecond)
+	def(&opts.MaxSettle, 2*time.Second)
+	def(&opts.Poll, 30*time.Second)
+	if opts.Zone == "" {
+		opts.Zone = "UTC"
+	}
+	if opts.Logger == nil {
+		opts.Logger = zap.NewNop()
+	}
+	if opts.CheckSchedule == nil {
+		opts.CheckSchedule = func(task.Schedule) error { return nil }
+	}
+	return &Loader{
+		opts: opts, log: opts.Logger, turn: make(chan struct{}, 1),
+		cache: make(map[string]*cached), accepted: make(map[string]*parsed), checks: make(map[string]error),
+	}
+}
+
+// Current returns the set of the latest load, nil before the first.
+func (l *Loader) Current() *Set {
+	if st := l.state.Load(); st != nil {
+		return st.set
+	}
+	return nil
+}
+
+// Load reads what changed and returns the new set. What is wrong with files is
+// in the set; an error means that the directory itself could not be read or that
+// time ran out, and then the latest set stays as it is.
+func (l *Loader) Load(ctx context.Context) (*Set, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.opts.LoadTimeout)
+	defer cancel()
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	st, err := l.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return st.set, nil
+}
+
+func (l *Loader) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("load config: %w", err)
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("load config: another load is under way: %w", ctx.Err())
+	}
+}
+
+func (l *Loader) leave() { <-l.turn }
+
+// load does the work of Load for whoever has the turn.
+func (l *Loader) load(ctx context.Context) (*state, error) {
+	root, err := os.OpenRoot(l.opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open config directory: %w", err)
+	}
+	defer root.Close()
+	found, err := l.scanSettled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	r := &reader{dir: l.opts.Dir, root: root, uid: uint32(os.Geteuid()), ownGroup: remembered(primaryGroup), patience: now.Add(restWait)}
+	if err := l.readAll(ctx, r, found.files); err != nil {
+		return nil, err
+	}
+	st := &state{set: l.assemble(found), files: make(map[string]signature, len(found.files))}
+	for _, f := range found.files {
+		st.files[f.rel] = l.cache[f.rel].sig
+	}
+	l.watchCommon(st, found, now)
+	st.print = fingerprint(st.files)
+	l.state.Store(st)
+	l.log.Debug("config loaded", zap.Int("tasks", len(st.set.Tasks)), zap.Int("problems", len(st.set.Problems)))
+	return st, nil
+}
+
+// watchCommon notes what every task's decisions depend on, absent files too.
+func (l *Loader) watchCommon(st *state, found *scan, now time.Time) {
+	dir := found.connectorsDir
+	if dir.fresh(now) {
+		dir = unsettled
+	}
+	st.common = append(st.common, watched{filepath.Join(l.opts.Dir, connectorsDir), dir})
+	for _, name := range []string{daemonName, projectsName, connectorsName, hostFileName} {
+		st.common = append(st.common, watched{filepath.Join(l.opts.Dir, name), st.files[name]})
+	}
+	for _, f := range found.files {
+		if strings.HasPrefix(f.rel, connectorsDir+"/") {
+			st.common = append(st.common, watched{filepath.Join(l.opts.Dir, f.rel), st.files[f.rel]})
+		}
+	}
+}
+
+// file is one file of the directory that is ours to read.
+type file struct {
+	rel  string
+	kind kind
+	sig  signature
+}
+
+// scan is a listing of the directory.
+type scan struct {
+	files         []file
+	warnings      []Problem
+	connectorsDir signature
+}
+
+// goneWait is how long a file must be gone before that is believed: some editors
+// save by removing the file and writing it anew.
+const goneWait = 200 * time.Millisecond
+
+// scanSettled lists the directory, twice if a file has disappeared.
+func (l *Loader) scanSettled(ctx context.Context) (*scan, error) {
+	found, err := l.scan()
+	st := l.state.Load()
+	if err != nil || st == nil {
+		return found, err
+	}
+	present := make(map[string]bool, len(found.files))
+	for _, f := range found.files {
+		present[f.rel] = true
+	}
+	for rel := range st.files {
+		if !present[rel] && !present[otherTaskFile(rel)] {
+			select {
+			case <-time.After(goneWait):
+			case <-ctx.Done():
+				return nil, fmt.Errorf("load config: %w", ctx.Err())
+			}
+			return l.scan()
+		}
+	}
+	return found, nil
+}
+
+// otherTaskFile is the other name that a task's file can have.
+func otherTaskFile(rel string) string {
+	if !strings.HasPrefix(rel, tasksDir+"/") {
+		return ""
+	}
+	if stem, ok := strings.CutSuffix(rel, ".md"); ok {
+		return stem + ".yaml"
+	}
+	return strings.TrimSuffix(rel, ".yaml") + ".md"
+}
+
+func (l *Loader) scan() (*scan, error) {
+	s := &scan{connectorsDir: sign(filepath.Join(l.opts.Dir, connectorsDir))}
+	for _, f := range []file{
+		{rel: daemonName, kind: kindDaemon}, {rel: modelsName, kind: kindModels}, {rel: projectsName, kind: kindProjects},
+		{rel: connectorsName, kind: kindConnectors}, {rel: hostFileName, kind: kindConnectors},
+	} {
+		if f.sig = lsign(filepath.Join(l.opts.Dir, f.rel)); f.sig != (signature{}) {
+			s.files = append(s.files, f)
+		}
+	}
+	if err := l.scanDir(s, connectorsDir, kindConnectors, ".yaml", ".json"); err != nil {
+		return nil, err
+	}
+	if err := l.scanDir(s, tasksDir, kindTask, ".md", ".yaml"); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{".", tasksDir, connectorsDir} {
+		if sig := sign(filepath.Join(l.opts.Dir, dir)); sig.mode&0o002 != 0 && sig.exists() {
+			s.warnings = append(s.warnings, Problem{File: dir, What: "everyone can write this directory, and so remove or replace its files", Hint: "chmod o-w"})
+		}
+	}
+	return s, nil
+}
+
+func (l *Loader) scanDir(s *scan, dir string, k kind, exts ...string) error {
+	entries, err := os.ReadDir(filepath.Join(l.opts.Dir, dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") {
+			continue
+		}
+		rel := dir + "/" + name
+		switch ext := path.Ext(name); {
+		case slices.Contains(exts, ext):
+			if sig := lsign(filepath.Join(l.opts.Dir, rel)); sig != (signature{}) {
+				s.files = append(s.files, file{rel, k, sig})
+			}
+		case ext == ".yml":
+			s.warnings = append(s.warnings, Problem{File: rel, What: "files named .yml are not read", Hint: "rename it to .yaml"})
+		}
+	}
+	return nil
+}
+
+// readAll brings the cache up to date, in parallel, and drops what is gone.
+func (l *Loader) readAll(ctx context.Context, r *reader, files []file) error {
+	fresh := make([]*cached, len(files))
+	var group errgroup.Group
+	group.SetLimit(max(2, min(8, runtime.GOMAXPROCS(0))))
+	for i, f := range files {
+		old := l.cache[f.rel]
+		if old != nil && old.sig == f.sig {
+			fresh[i] = old
+			continue
+		}
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("load config: %w", err)
+			}
+			fresh[i] = readFile(r, f, old)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	l.cache = make(map[string]*cached, len(files))
+	for i, f := range files {
+		l.cache[f.rel] = fresh[i]
+	}
+	for rel := range l.accepted {
+		if l.cache[rel] == nil {
+			delete(l.accepted, rel)
+		}
+	}
+	return nil
+}
+
+func readFile(r *reader, f file, old *cached) *cached {
+	content, sig, problem := r.read(f.rel)
+	c := &cached{sig: sig, access: problem}
+	if sig.fresh(time.Now()) || !sig.exists() {
+		c.sig = unsettled
+	}
+	if problem != nil {
+		return c
+	}
+	if old != nil && old.parsed != nil && old.parsed.sum == sumOf(content) {
+		c.parsed = old.parsed
+		return c
+	}
+	c.parsed = parse(f.rel, f.kind, content)
+	return c
+}
+
+// remembered makes a lookup remember its answers and safe for concurrent use.
+func remembered(look func(uint32) (uint32, bool)) func(uint32) (uint32, bool) {
+	type answer struct {
+		gid   uint32
+		known bool
+	}
+	var mu sync.Mutex
+	known := make(map[uint32]answer)
+	return func(uid uint32) (uint32, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		a, ok := known[uid]
+		if !ok {
+			a.gid, a.known = look(uid)
+			known[uid] = a
+		}
+		return a.gid, a.known
+	}
+}

@@ -1,0 +1,223 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"path"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// parsed is one file, read and checked as far as it can be by itself. It is not
+// changed after parse returns, so that loads can share it.
+type parsed struct {
+	rel      string
+	kind     kind
+	content  []byte
+	sum      string
+	tree     *tree
+	problems []Problem
+	warnings []Problem
+	refs     []reference
+	// entries are the indexes of the entries of lists of connectors, by the
+	// list's pointer: checking removes repeats and so moves what follows.
+	entries map[string]map[string]int
+
+	// One of these is set unless the file could not be read at all.
+	task       *taskFile
+	models     *modelsFile
+	connectors *connectorsFile
+	projects   *projectsFile
+	daemon     *daemonFile
+}
+
+func sumOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// parse reads content as a file of the kind. It never fails: what is wrong is in
+// problems, and what could be read is there.
+func parse(rel string, k kind, content []byte) *parsed {
+	p := &parsed{rel: rel, kind: k, content: content, sum: sumOf(content)}
+	src, bad := readable(rel, content)
+	if bad != nil {
+		p.problems = append(p.problems, *bad)
+		return p
+	}
+	var prompt source
+	if path.Ext(rel) == ".md" {
+		if src, prompt, bad = splitFrontMatter(src); bad != nil {
+			p.problems = append(p.problems, *bad)
+			return p
+		}
+	}
+	partial, ok := p.read(src)
+	if !ok {
+		return p
+	}
+	p.validate(partial)
+	p.decode(prompt)
+	p.tree.value, p.tree.src.text = nil, nil
+	return p
+}
+
+// read fills the tree. partial says that a part of the file is left out of it.
+func (p *parsed) read(src source) (partial, ok bool) {
+	if path.Ext(p.rel) == ".json" {
+		root, problems := parseJSON(src)
+		p.problems = append(p.problems, problems...)
+		if root == nil {
+			return false, false
+		}
+		p.tree = newTree(src, root)
+	} else {
+		root, problems, broken := parseYAML(src)
+		p.problems = append(p.problems, problems...)
+		if root == nil && broken {
+			return false, false
+		}
+		partial = broken
+		p.tree = newTree(src, root)
+	}
+	p.problems = append(p.problems, p.tree.problems...)
+	p.tree.problems = nil
+	return partial, !p.tree.over
+}
+
+// validate checks against the schema and cuts out what does not fit, so that
+// the rest can still be decoded and checked.
+func (p *parsed) validate(partial bool) {
+	c, err := compiled[p.kind]()
+	if err != nil {
+		p.problems = append(p.problems, Problem{File: p.rel, What: err.Error()})
+		return
+	}
+	foreign := path.Ext(p.rel) == ".json"
+	for _, v := range c.violations(p.tree) {
+		switch {
+		case v.unknown && foreign:
+			v.problem.What += " is ignored"
+			v.problem.Expected = ""
+			p.warnings = append(p.warnings, v.problem)
+		case v.missing && partial:
+		default:
+			p.problems = append(p.problems, v.problem)
+		}
+		if !v.missing {
+			p.tree.value = without(p.tree.value, v.path)
+		}
+	}
+}
+
+// without removes the map entry that the path leads to or, if that is an entry of
+// a list, the whole list, so that no index moves.
+func without(value any, at []string) any {
+	for n := len(at); n > 0; n-- {
+		if m, ok := lookup(value, at[:n-1]).(map[string]any); ok {
+			delete(m, at[n-1])
+			return value
+		}
+	}
+	if _, ok := value.(map[string]any); ok {
+		return value
+	}
+	return map[string]any{}
+}
+
+func lookup(value any, at []string) any {
+	for _, step := range at {
+		m, ok := value.(map[string]any)
+		if !ok {
+			if list, isList := value.([]any); isList {
+				i, err := strconv.Atoi(step)
+				if err != nil || i < 0 || i >= len(list) {
+					return nil
+				}
+				value = list[i]
+				continue
+			}
+			return nil
+		}
+		value = m[step]
+	}
+	return value
+}
+
+func (p *parsed) decode(prompt source) {
+	data, err := json.Marshal(p.tree.value)
+	if err == nil {
+		switch p.kind {
+		case kindTask:
+			p.task = new(taskFile)
+			err = json.Unmarshal(data, p.task)
+		case kindModels:
+			p.models = new(modelsFile)
+			err = json.Unmarshal(data, p.models)
+		case kindConnectors:
+			p.connectors = new(connectorsFile)
+			err = json.Unmarshal(data, p.connectors)
+		case kindProjects:
+			p.projects = new(projectsFile)
+			err = json.Unmarshal(data, p.projects)
+		case kindDaemon:
+			p.daemon = new(daemonFile)
+			err = json.Unmarshal(data, p.daemon)
+		}
+	}
+	if err != nil {
+		if len(p.problems) == 0 {
+			p.complain(nil, oneLine(err.Error()), "", "")
+		}
+		return
+	}
+	switch p.kind {
+	case kindTask:
+		p.checkTask(prompt)
+	case kindModels:
+		p.checkModels()
+	case kindConnectors:
+		p.checkConnectors()
+	case kindProjects:
+		p.checkProjects()
+	case kindDaemon:
+		p.checkDaemon()
+	}
+}
+
+// good tells whether the file is fit for use as far as it says itself.
+func (p *parsed) good() bool { return len(p.problems) == 0 }
+
+func (p *parsed) complain(at []string, what, expected, hint string) {
+	p.problems = append(p.problems, p.tree.src.problem(p.tree.at(at...), where(at)+what, expected, hint))
+}
+
+func (p *parsed) complainKey(at []string, what, expected, hint string) {
+	p.problems = append(p.problems, p.tree.src.problem(p.tree.keyAt(at...), where(at[:len(at)-1])+what, expected, hint))
+}
+
+func (p *parsed) warn(at []string, what, expected, hint string) {
+	p.warnings = append(p.warnings, p.tree.src.problem(p.tree.at(at...), where(at)+what, expected, hint))
+}
+
+// problemAt is a complaint that a later, cross-file check has about the file.
+func (p *parsed) problemAt(at []string, what, expected, hint string) Problem {
+	if p.tree == nil {
+		return Problem{File: p.rel, What: what, Expected: expected, Hint: hint}
+	}
+	return p.tree.src.problem(p.tree.at(at...), where(at)+what, expected, hint)
+}
+
+// below returns path with more steps, in memory of its own.
+func below(path []string, more ...string) []string { return append(slices.Clone(path), more...) }
+
+// zoneError tells whether an IANA zone is known here.
+func zoneError(name string) error {
+	if name == "Local" {
+		return errLocalZone
+	}
+	_, err := time.LoadLocation(name)
+	return err
+}

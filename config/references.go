@@ -1,0 +1,191 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// purpose is what a string with ${...} in it is resolved for.
+type purpose uint8
+
+const (
+	forSecret purpose = iota // models, connectors' env and headers, deliveries
+	forPath                  // a ${env:HOME} in a path is no secret
+	forPrompt                // may hold ${file:NAME}, must not hold a credential
+)
+
+// reference is one string of a file that holds ${...}.
+type reference struct {
+	at      mark
+	text    string
+	purpose purpose
+}
+
+// segment is a piece of a string: literal text, or a reference.
+type segment struct {
+	literal string
+	kind    string // env | credential | file; empty for literal text
+	name    string
+	// fallback stands in for a variable that is not set or empty, as ${VAR:-x}.
+	fallback    string
+	hasFallback bool
+	offset      int // of the "${" in the string
+}
+
+var (
+	envName        = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	credentialName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,254}$`)
+)
+
+const expectedReference = "${env:NAME} or ${credential:NAME}"
+
+// splitReferences parts s at its references; "$${" stands for a literal "${".
+// With loose set, a ${...} of another kind is literal text, as a prompt may hold
+// a piece of shell; else it is an error.
+func splitReferences(s string, loose bool) ([]segment, error) {
+	var out []segment
+	var literal strings.Builder
+	flush := func() {
+		if literal.Len() > 0 {
+			out = append(out, segment{literal: literal.String()})
+			literal.Reset()
+		}
+	}
+	for i := 0; i < len(s); {
+		rest := s[i:]
+		if strings.HasPrefix(rest, "$${") {
+			literal.WriteString("${")
+			i += 3
+			continue
+		}
+		if !strings.HasPrefix(rest, "${") {
+			literal.WriteByte(s[i])
+			i++
+			continue
+		}
+		end := strings.IndexByte(rest, '}')
+		seg, err := parseReference(rest, end, i)
+		if err != nil && !loose {
+			return nil, err
+		}
+		if err != nil && seg.kind != "" {
+			return nil, err // one of ours, but malformed
+		}
+		if err != nil {
+			literal.WriteString("${")
+			i += 2
+			continue
+		}
+		flush()
+		out = append(out, seg)
+		i += end + 1
+	}
+	flush()
+	return out, nil
+}
+
+// parseReference reads the reference at the beginning of s, which closes at end.
+// On an error, kind is set if it was meant as one of ours.
+func parseReference(s string, end, offset int) (segment, error) {
+	if end < 0 {
+		return segment{}, fmt.Errorf("%s is not closed", quoted(s))
+	}
+	body := s[2:end]
+	kind, name, ok := strings.Cut(body, ":")
+	seg := segment{kind: kind, name: name, offset: offset}
+	switch {
+	case ok && kind == "env":
+		seg.name, seg.fallback, seg.hasFallback = strings.Cut(name, ":-")
+		if !envName.MatchString(seg.name) {
+			return seg, fmt.Errorf("bad variable name %s in %s", quoted(seg.name), quoted(s[:end+1]))
+		}
+	case ok && kind == "credential":
+		if !credentialName.MatchString(name) {
+			return seg, fmt.Errorf("bad credential name %s in %s", quoted(name), quoted(s[:end+1]))
+		}
+	case ok && kind == "file":
+		if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../") {
+			return seg, fmt.Errorf("bad file name %s in %s: want a path inside the config directory", quoted(name), quoted(s[:end+1]))
+		}
+	default:
+		return segment{}, fmt.Errorf("unknown reference %s", quoted(s[:end+1]))
+	}
+	return seg, nil
+}
+
+// reference checks the ${...} in one value and keeps it for Missing.
+func (p *parsed) reference(at []string, s string, why purpose) {
+	if !strings.Contains(s, "${") {
+		return
+	}
+	segs, err := splitReferences(s, false)
+	if err != nil {
+		p.complain(at, err.Error(), expectedReference, "write $${ for a literal ${")
+		return
+	}
+	for _, seg := range segs {
+		if seg.kind == "file" {
+			p.complain(at, quoted("${file:"+seg.name+"}")+" stands outside a prompt", expectedReference, "")
+			return
+		}
+	}
+	p.refs = append(p.refs, reference{p.tree.at(at...), s, why})
+}
+
+// promptReferences checks a prompt. A credential there would be stored and sent
+// to a model. In Markdown the place of each reference is known.
+func (p *parsed) promptReferences(prompt string, at mark, exact bool) {
+	if !strings.Contains(prompt, "${") {
+		return
+	}
+	segs, err := splitReferences(prompt, true)
+	if err != nil {
+		p.problems = append(p.problems, p.tree.src.problem(at, err.Error(), "${env:NAME} or ${file:NAME}", "write $${ for a literal ${"))
+		return
+	}
+	for _, seg := range segs {
+		if seg.kind == "" {
+			continue
+		}
+		here := at
+		if exact {
+			before := prompt[:seg.offset]
+			here.line += int32(strings.Count(before, "\n"))
+			here.col = int32(len([]rune(before[strings.LastIndexByte(before, '\n')+1:])) + 1)
+		}
+		if seg.kind == "credential" {
+			p.problems = append(p.problems, p.tree.src.problem(here, "a credential in a prompt would be stored and sent to a model", "${env:NAME} or ${file:NAME}", "give it to a connector instead"))
+			continue
+		}
+		raw := "${" + seg.kind + ":" + seg.name + "}"
+		if seg.hasFallback {
+			continue
+		}
+		p.refs = append(p.refs, reference{here, raw, forPrompt})
+	}
+}
+
+// checkURL wants http or https, unless a reference stands for the beginning.
+func (p *parsed) checkURL(at []string, s string) {
+	if s == "" || strings.HasPrefix(s, "${") {
+		return
+	}
+	u, err := url.Parse(s)
+	if (err != nil && !strings.Contains(s, "${")) || (err == nil && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "")) {
+		p.complain(at, "bad URL "+quoted(s), "http://… or https://…", "")
+	}
+}
+
+var hostVariable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}`)
+
+// fromHostForm turns ${VAR} and ${VAR:-x}, as other hosts write them, into our
+// own ${env:VAR}.
+func fromHostForm(s string) string {
+	if !strings.Contains(s, "${") {
+		return s
+	}
+	return hostVariable.ReplaceAllStringFunc(s, func(v string) string { return "${env:" + v[2:] })
+}

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"maps"
+	"slices"
+
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+// Set is everything that the config directory says at one moment. Nobody
+// changes a Set after it was returned.
+type Set struct {
+	Tasks      map[string]TaskFile
+	Models     map[string]task.ModelSpec
+	Connectors map[string]ConnectorFile
+	Projects   map[string]ProjectFile
+	Daemon     Daemon
+
+	// Problems are errors, Warnings what is odd but in force; both sorted by
+	// place.
+	Problems []Problem
+	Warnings []Problem
+
+	// Accepted are the files that are good as they stand on disk now, by relative
+	// path. The caller stores them; they come back through Options.LastGood.
+	Accepted map[string]Revision
+	// Kept are the files whose last good revision is in force instead of what is
+	// on disk, sorted.
+	Kept []string
+
+	refs []fileReference
+}
+
+// TaskFile is one task with its policy.
+type TaskFile struct {
+	Task   task.Task
+	Policy policy.Fields
+	File   string
+	// Stale says that the file is broken and this is its last good revision.
+	Stale bool
+}
+
+// ConnectorFile is one connector with its policy.
+type ConnectorFile struct {
+	Connector task.Connector
+	Policy    policy.Fields
+	File      string
+	Stale     bool
+}
+
+// ProjectFile is one project with its policy.
+type ProjectFile struct {
+	Project task.Project
+	Policy  policy.Fields
+	Stale   bool
+}
+
+// Revision is the content of an accepted file.
+type Revision struct {
+	Content []byte
+	SHA256  string // hex
+}
+
+type fileReference struct {
+	file string
+	reference
+}
+
+// TaskIDs returns the ids of the tasks, sorted.
+func (s *Set) TaskIDs() []string { return slices.Sorted(maps.Keys(s.Tasks)) }
+
+// ModelNames returns the names of the models, sorted.
+func (s *Set) ModelNames() []string { return slices.Sorted(maps.Keys(s.Models)) }
+
+// ConnectorIDs returns the ids of the connectors, sorted.
+func (s *Set) ConnectorIDs() []string { return slices.Sorted(maps.Keys(s.Connectors)) }
+
+// ProjectIDs returns the ids of the projects, sorted.
+func (s *Set) ProjectIDs() []string { return slices.Sorted(maps.Keys(s.Projects)) }
+
+// AcceptedFiles returns the accepted files' paths, sorted.
+func (s *Set) AcceptedFiles() []string { return slices.Sorted(maps.Keys(s.Accepted)) }
+
+// Missing returns the references of the set that r cannot resolve now, each with
+// its place, sorted. It is for `runnerd check`: a run finds out by itself.
+func (s *Set) Missing(r *Resolver) []Problem {
+	var out []Problem
+	for _, ref := range s.refs {
+		if err := r.try(ref.text, ref.purpose); err != nil {
+			out = append(out, Problem{File: ref.file, Line: int(ref.at.line), Col: int(ref.at.col), What: err.Error()})
+		}
+	}
+	return sortProblems(out)
+}
