@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -157,9 +158,23 @@ func forkConfined(fd int, flags uint32, argv0 string, argv []string, attr *sysca
 	return s.pid, s.err
 }
 
+// beyondLandlock are the capabilities with which root gets around Landlock:
+// reading other processes' memory and environment, the kernel's memory, disks as
+// devices. Of a daemon that runs as root its children do not get them.
+var beyondLandlock = []uintptr{
+	unix.CAP_SYS_ADMIN, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_SYS_MODULE,
+	unix.CAP_SYS_RAWIO, unix.CAP_MKNOD, unix.CAP_BPF, unix.CAP_CHECKPOINT_RESTORE,
+}
+
 // forkHere binds the current thread to the ruleset and starts the process.
 func forkHere(fd int, flags uint32, argv0 string, argv []string, attr *syscall.ProcAttr) started {
 	if fd >= 0 {
+		for _, c := range beyondLandlock {
+			// Without CAP_SETPCAP there is nothing that could be dropped.
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
+				return started{0, fmt.Errorf("drop capability %d: %w", c, err)}
+			}
+		}
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return started{0, fmt.Errorf("no_new_privs: %w", err)}
 		}

@@ -266,6 +266,9 @@ func speak(answer func(method string, id json.RawMessage) any) int {
 		if m.Method == "initialize" {
 			res = raw(`{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"hand","version":"0"}}`)
 		} else if res = answer(m.Method, m.ID); res == nil {
+			if m.Method == "server/discover" && os.Args[2] != "silent-discover" {
+				fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown method"}}`+"\n", m.ID)
+			}
 			continue
 		}
 		data, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": res})

@@ -81,32 +81,44 @@ func (c *conn) dial(ctx context.Context) (*session, error) {
 func (c *conn) connect(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, orElse(c.spec.ConnectTimeout, c.pool.limits.Connect))
 	defer cancel()
-	s, hungUp, err := c.handshake(ctx, c.legacy)
-	if err != nil && hungUp && !c.legacy && ctx.Err() == nil {
+	// Only the one open under way reads or writes c.legacy.
+	s, question, err := c.handshake(ctx, c.legacy)
+	if err == nil && question == questionSilence {
+		c.legacy = true
+	}
+	if err != nil && question == questionHungUp && ctx.Err() == nil {
 		if second, _, err := c.handshake(ctx, true); err == nil {
-			c.legacy = true // only the one open under way reads or writes it
+			c.legacy = true
 			return second, nil
 		}
 	}
 	return s, err
 }
 
-// handshake connects once. hungUp tells that the server ended the connection
-// instead of answering the first question. A session that is returned with an
-// error is dead and serves to word it.
-func (c *conn) handshake(ctx context.Context, legacy bool) (s *session, hungUp bool, err error) {
+// question is what became of the SDK's first question, server/discover.
+type question int
+
+const (
+	questionAnswered question = iota // or not asked
+	questionSilence                  // no answer within discoverDeadline
+	questionHungUp                   // the server ended the connection instead
+)
+
+// handshake connects once. A session that is returned with an error is dead and
+// serves to word it.
+func (c *conn) handshake(ctx context.Context, legacy bool) (s *session, q question, err error) {
 	s = &session{conn: c, dead: make(chan struct{}), fetch: make(chan struct{}, 1)}
 	s.dirty.Store(true)
 	transport, err := s.transport(ctx)
 	if err != nil {
-		return s, false, err
+		return s, q, err
 	}
 	opts := &mcp.ClientSessionOptions{}
 	if legacy {
 		opts.ProtocolVersion = legacyProtocol
 	}
 	stop := context.AfterFunc(ctx, s.sever)
-	s.mcp, err = s.client(&hungUp).Connect(ctx, transport, opts)
+	s.mcp, err = s.client(&q).Connect(ctx, transport, opts)
 	if err == nil && (!stop() || ctx.Err() != nil) {
 		err = ctx.Err()
 	}
@@ -117,16 +129,16 @@ func (c *conn) handshake(ctx context.Context, legacy bool) (s *session, hungUp b
 		}
 		err = s.explain(err)
 		s.shut(true)
-		return s, hungUp, err
+		return s, q, err
 	}
 	s.since = time.Now()
 	s.idleSince = s.since
-	return s, false, nil
+	return s, q, nil
 }
 
 // client is an MCP client that offers the server nothing: no sampling, no
 // elicitation, no roots.
-func (s *session) client(hungUp *bool) *mcp.Client {
+func (s *session) client(q *question) *mcp.Client {
 	client := mcp.NewClient(&mcp.Implementation{Name: "runnerd", Version: s.conn.pool.opts.Version}, &mcp.ClientOptions{
 		Logger:         slog.New(slog.DiscardHandler),
 		Capabilities:   &mcp.ClientCapabilities{},
@@ -143,7 +155,13 @@ func (s *session) client(hungUp *bool) *mcp.Client {
 			short, cancel := context.WithTimeout(ctx, discoverDeadline)
 			defer cancel()
 			res, err := next(short, method, req)
-			*hungUp = err != nil && short.Err() == nil && answer(err) == nil
+			switch {
+			case err == nil || ctx.Err() != nil || answer(err) != nil:
+			case short.Err() != nil:
+				*q = questionSilence
+			default:
+				*q = questionHungUp
+			}
 			return res, err
 		}
 	})

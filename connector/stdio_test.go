@@ -3,13 +3,7 @@ package connector
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"net"
 	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +12,6 @@ import (
 
 	"runnerd/task"
 )
-
-const daemonVerb = "test-daemon"
 
 // stdioSpec is a connector whose server is this test binary.
 func stdioSpec(t testing.TB, mode string, args ...string) task.Connector {
@@ -90,7 +82,3 @@ func TestCall(t *testing.T) {
 		t.Errorf("status: %+v", st)
 	}
 }
-
-var _ = []any{errors.New, fmt.Sprint, net.Dial, filepath.Join, slices.Sort[[]int], strconv.Itoa}
-
-func testDaemon([]string) int { return 0 }
