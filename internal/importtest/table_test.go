@@ -73,6 +73,7 @@ var libraries = map[string][]string{
 	"github.com/nicholas-fedor/shoutrrr":       {"deliver"},
 	"github.com/prometheus/client_golang":      {"control"},
 	"github.com/robfig/cron/v3":                {"scheduler"},
+	"github.com/rs/xid":                        {}, // run ids
 	"github.com/santhosh-tekuri/jsonschema/v6": {"config", "policy", "agentloop"},
 	"github.com/sethvargo/go-envconfig":        {},
 	"github.com/tmaxmax/go-sse":                {"control", "llm/openai", "llm/anthropic"},
