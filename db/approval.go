@@ -318,7 +318,7 @@ func (d *DB) Approvals(ctx context.Context, f ApprovalFilter) ([]task.Approval, 
 			sel.Where("a.run = ?", f.Run)
 		}
 		if len(f.States) > 0 {
-			sel.Where("a.state IN (?)", bun.In(f.States))
+			sel.Where("a.state IN (?)", bun.List(f.States))
 		}
 	})
 }

@@ -197,7 +197,7 @@ func receiptsOf(ctx context.Context, q bun.IDB, links []linkRow) (map[int64]*rec
 		seqs[i] = links[i].Receipt
 	}
 	var rows []receiptRow
-	if err := q.NewSelect().Model(&rows).Where("rc.seq IN (?)", bun.In(seqs)).Scan(ctx); err != nil {
+	if err := q.NewSelect().Model(&rows).Where("rc.seq IN (?)", bun.List(seqs)).Scan(ctx); err != nil {
 		return nil, err
 	}
 	byNumber := make(map[int64]*receiptRow, len(rows))

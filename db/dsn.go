@@ -22,13 +22,13 @@ func sqlitePath(dsn string) (string, error) {
 	path := strings.TrimPrefix(dsn, "file:")
 	switch {
 	case path == "":
-		return "", errors.New("no DSN: want the path of a file, or postgres://...")
+		return "", errors.New("no DSN: want the path of a file, or a postgres:// URL")
 	case path == ":memory:":
-		return "", errors.New("DSN :memory: has no file: want the path of a file, or postgres://...")
+		return "", errors.New("DSN :memory: has no file: want the path of a file, or a postgres:// URL")
 	case strings.Contains(path, "?") && path != dsn:
 		return "", fmt.Errorf("DSN %q: parameters are set by runnerd, give the path alone", dsn)
 	case strings.Contains(path, "://"):
-		return "", fmt.Errorf("DSN %q: want the path of a file, or postgres://...", dsn)
+		return "", fmt.Errorf("DSN %q: want the path of a file, or a postgres:// URL", dsn)
 	}
 	return filepath.Abs(path)
 }

@@ -50,7 +50,7 @@ func (d *DB) changed(ctx context.Context, rows []fileRow) (fresh []fileRow, err 
 				paths[i] = rows[i].Path
 			}
 			var found []fileRow
-			err := q.NewSelect().Model(&found).Column("path", "hash").Where("f.path IN (?)", bun.In(paths)).Scan(ctx)
+			err := q.NewSelect().Model(&found).Column("path", "hash").Where("f.path IN (?)", bun.List(paths)).Scan(ctx)
 			for _, f := range found {
 				stored[f.Path] = f.Hash
 			}
@@ -94,7 +94,7 @@ func (d *DB) Files(ctx context.Context) (map[string][]byte, error) {
 func (d *DB) ForgetFiles(ctx context.Context, paths ...string) error {
 	return wrap("forget files", d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
 		return inChunks(paths, func(paths []string) error {
-			_, err := tx.NewDelete().Table("files").Where("path IN (?)", bun.In(paths)).Exec(ctx)
+			_, err := tx.NewDelete().Table("files").Where("path IN (?)", bun.List(paths)).Exec(ctx)
 			return err
 		})
 	}))

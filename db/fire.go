@@ -85,7 +85,7 @@ func unseen(names []string, seen map[string]bool) []string {
 
 func fireStates(ctx context.Context, tx bun.Tx, names []string, pauses map[string]string) ([]task.FireState, error) {
 	var rows []cursorRow
-	if err := tx.NewSelect().Model(&rows).Where("c.task IN (?)", bun.In(names)).Scan(ctx); err != nil {
+	if err := tx.NewSelect().Model(&rows).Where("c.task IN (?)", bun.List(names)).Scan(ctx); err != nil {
 		return nil, err
 	}
 	active, err := activeRuns(ctx, tx, names)
@@ -112,7 +112,7 @@ func fireStates(ctx context.Context, tx bun.Tx, names []string, pauses map[strin
 func activeRuns(ctx context.Context, tx bun.Tx, tasks []string) (map[string][]task.Run, error) {
 	var rows []runRow
 	err := tx.NewSelect().Model(&rows).ExcludeColumn(unlisted).
-		Where("r.finished_at IS NULL").Where("r.task IN (?)", bun.In(tasks)).
+		Where("r.finished_at IS NULL").Where("r.task IN (?)", bun.List(tasks)).
 		Order("r.created_at", "r.due", "r.id").Scan(ctx)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func checkPlan(name string, plan task.FirePlan, planned map[string]task.Run) err
 		if (o.End == task.EndRun) != (o.RunID != "") {
 			return fmt.Errorf("plan for task %s: occurrence due %v ends as %s with run %q", name, o.Due, o.End, o.RunID)
 		}
-		named[o.RunID] = true
+		named[o.RunID] = o.RunID != ""
 	}
 	for _, run := range plan.Runs {
 		if !named[run.ID] {

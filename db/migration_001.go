@@ -238,6 +238,7 @@ var indexes001 = []string{
 	"spools_size ON spools (receipt, size)",
 	"spools_run ON spools (run)",
 	"events_run ON events (run, seq)",
+	"spend_day ON spend (day, task)",
 }
 
 func migrate001(ctx context.Context, tx bun.Tx) error {

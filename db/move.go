@@ -67,7 +67,7 @@ func closeOpen(ctx context.Context, tx bun.Tx, run *task.Run) error {
 	}
 	var unused []string
 	err := tx.NewSelect().Table("approvals").Column("id").Where("run = ?", run.ID).
-		Where("state IN (?)", bun.In([]task.ApprovalState{task.ApprovalPending, task.ApprovalApproved})).Order("id").Scan(ctx, &unused)
+		Where("state IN (?)", bun.List([]task.ApprovalState{task.ApprovalPending, task.ApprovalApproved})).Order("id").Scan(ctx, &unused)
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func occurrencesQuery(q bun.IDB, f OccurrenceFilter, rows *[]occurrenceRow) *bun
 		sel.Where("o.due < ?", micros(f.Until))
 	}
 	if len(f.Ends) > 0 {
-		sel.Where("o.ending IN (?)", bun.In(f.Ends))
+		sel.Where("o.ending IN (?)", bun.List(f.Ends))
 	}
 	return sel
 }

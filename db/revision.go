@@ -85,7 +85,7 @@ func (d *DB) unsaved(ctx context.Context, rows []revisionRow) ([]revisionRow, er
 				hashes[i] = rows[i].Hash
 			}
 			var found []string
-			err := q.NewSelect().Table("revisions").Column("hash").Where("hash IN (?)", bun.In(hashes)).Scan(ctx, &found)
+			err := q.NewSelect().Table("revisions").Column("hash").Where("hash IN (?)", bun.List(hashes)).Scan(ctx, &found)
 			for _, hash := range found {
 				known[hash] = true
 			}

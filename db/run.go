@@ -220,7 +220,7 @@ func runsQuery(q bun.IDB, f RunFilter, rows *[]runRow) *bun.SelectQuery {
 		sel.Where("r.finished_at IS NULL")
 	}
 	if len(f.Executions) > 0 {
-		sel.Where("r.execution IN (?)", bun.In(f.Executions))
+		sel.Where("r.execution IN (?)", bun.List(f.Executions))
 	}
 	if f.Before != "" {
 		sel.Where("(r.created_at, r.id) < (SELECT b.created_at, b.id FROM runs AS b WHERE b.id = ?)", f.Before)

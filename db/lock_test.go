@@ -1,0 +1,63 @@
+package db
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestHolder is the other process of TestLockState: it takes the lock, says so,
+// and holds it until its input ends.
+func TestHolder(t *testing.T) {
+	dir := os.Getenv("RUNNERD_TEST_LOCK")
+	if dir == "" {
+		t.Skip("runs as a child of TestLockState")
+	}
+	if _, err := LockState(dir); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("locked")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	os.Exit(1) // without Close: the kernel releases it
+}
+
+func TestLockState(t *testing.T) {
+	dir := t.TempDir()
+	child := exec.Command(os.Args[0], "-test.run=^TestHolder$")
+	child.Env = append(os.Environ(), "RUNNERD_TEST_LOCK="+dir)
+	stdin, err := child.StdinPipe()
+	ok(t, err)
+	stdout, err := child.StdoutPipe()
+	ok(t, err)
+	ok(t, child.Start())
+	out := bufio.NewScanner(stdout)
+	for out.Scan() && out.Text() != "locked" {
+	}
+	var held *HeldError
+	_, err = LockState(dir)
+	if !errors.As(err, &held) || held.PID != child.Process.Pid || held.Since.IsZero() {
+		t.Errorf("held by %d: %v", child.Process.Pid, err)
+	}
+	if err != nil && !strings.Contains(err.Error(), fmt.Sprint(child.Process.Pid)) {
+		t.Errorf("message %q", err)
+	}
+	ok(t, stdin.Close())
+	_ = child.Wait()
+
+	l, err := LockState(dir)
+	ok(t, err)
+	if _, err := LockState(dir); !errors.As(err, &held) || held.PID != os.Getpid() {
+		t.Errorf("twice in one process: %v", err)
+	}
+	ok(t, l.Close())
+	l, err = LockState(dir)
+	ok(t, err)
+	ok(t, l.Close())
+	if _, err := LockState(dir + "/nowhere"); err == nil || errors.As(err, &held) && held.Dir == dir+"/nowhere" {
+		t.Errorf("no directory: %v", err)
+	}
+}
