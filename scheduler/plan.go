@@ -56,7 +56,9 @@ func Plan(f Firing, state task.FireState) task.FirePlan {
 	switch cursor := state.Cursor; {
 	case !state.Known:
 		p.begin()
-		p.settle(passed{newest: p.Schedule.once(f.Now)}, task.ReasonPast)
+		if !f.Retired {
+			p.settle(passed{newest: p.Schedule.once(f.Now)}, task.ReasonPast)
+		}
 	case cursor.Retired && f.Retired:
 	case cursor.Retired:
 		p.begin()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +29,8 @@ type Options struct {
 	// recorded.
 	OldSchedule func(revision string) (task.Schedule, bool)
 	// Gate is asked before a task with a due instant is fired; a reason, one of
-	// task.Reason*, makes its runs skipped, with the detail. It must be quick; its
-	// context ends after gateTimeout for all the tasks of a batch together.
+	// task.Reason*, makes its runs skipped, with the detail. It must be quick: its
+	// context ends after 5 seconds for all the tasks of a batch together.
 	Gate func(ctx context.Context, taskID string, now time.Time) (reason, detail string)
 	// Enqueued is told of runs that were inserted. It must not block.
 	Enqueued func(runs []task.Run)
@@ -175,9 +176,9 @@ type parsed struct {
 // parseAll parses outside the lock; schedules that did not change are kept.
 func (s *Scheduler) parseAll(entries []Entry) (map[string]parsed, []error) {
 	s.mu.Lock()
-	have := make(map[string]*Schedule, len(s.entries))
+	have := make(map[string]parsed, len(s.entries))
 	for id, e := range s.entries {
-		have[id] = e.schedule
+		have[id] = parsed{Entry{Task: e.task}, e.schedule}
 	}
 	s.mu.Unlock()
 	incoming := make(map[string]parsed, len(entries))
@@ -188,8 +189,8 @@ func (s *Scheduler) parseAll(entries []Entry) (map[string]parsed, []error) {
 			faults = append(faults, fmt.Errorf("task %s: set twice; the first is kept", id))
 			continue
 		}
-		schedule := have[id]
-		if schedule == nil || schedule.Revision() != Revision(in.Task.Schedule) {
+		schedule := have[id].schedule
+		if schedule == nil || !sameSchedule(have[id].Task.Schedule, in.Task.Schedule) {
 			var err error
 			if schedule, err = Parse(in.Task.Schedule); err != nil {
 				faults = append(faults, fmt.Errorf("task %s: %w", id, err))
@@ -198,6 +199,11 @@ func (s *Scheduler) parseAll(entries []Entry) (map[string]parsed, []error) {
 		incoming[id] = parsed{in, schedule}
 	}
 	return incoming, faults
+}
+
+// sameSchedule compares schedules as written.
+func sameSchedule(a, b task.Schedule) bool {
+	return a.Zone == b.Zone && a.DayMatch == b.DayMatch && slices.Equal(a.Specs, b.Specs)
 }
 
 // adopt gives an entry its stored cursor, once those are loaded.

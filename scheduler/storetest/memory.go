@@ -18,9 +18,11 @@ type Memory struct {
 	cursors     map[string]task.Cursor
 	occurrences map[occurrenceKey]task.Occurrence
 	runs        map[string]task.Run
+	byTask      map[string][]string // run ids, in order of insertion
 	paused      map[string]string
 	failures    []error
 	fires       int
+	undo        []func() // what takes back the open transaction
 }
 
 type occurrenceKey struct {
@@ -44,7 +46,8 @@ func (m *Memory) Cursors(ctx context.Context) (map[string]task.Cursor, error) {
 	return cursors, nil
 }
 
-// Fire works on copies and keeps them only if every plan could be written.
+// Fire writes plan after plan and takes everything back if one cannot be
+// written.
 func (m *Memory) Fire(ctx context.Context, tasks []string, decide func(task.FireState) task.FirePlan) ([]task.Run, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,33 +55,49 @@ func (m *Memory) Fire(ctx context.Context, tasks []string, decide func(task.Fire
 	if err := m.fail(ctx); err != nil {
 		return nil, err
 	}
-	work := &Memory{
-		cursors:     cloned(m.cursors),
-		occurrences: cloned(m.occurrences),
-		runs:        cloned(m.runs),
-	}
-	active := work.activeByTask()
+	m.init()
+	m.undo = nil
 	var inserted []task.Run
 	for _, id := range tasks {
-		cursor, known := work.cursors[id]
+		cursor, known := m.cursors[id]
 		plan := decide(task.FireState{
-			Task: id, Cursor: cursor, Known: known, Active: active[id], Paused: m.pauseOf(id),
+			Task: id, Cursor: cursor, Known: known, Active: m.active(id), Paused: m.pauseOf(id),
 		})
-		runs, err := work.write(id, plan)
+		runs, err := m.write(id, plan)
 		if err != nil {
+			m.rollback()
 			return nil, err
 		}
 		inserted = append(inserted, runs...)
 	}
-	m.cursors, m.occurrences, m.runs = work.cursors, work.occurrences, work.runs
 	return inserted, nil
 }
 
-func cloned[K comparable, V any](source map[K]V) map[K]V {
-	if source == nil {
-		return map[K]V{}
+func (m *Memory) init() {
+	if m.cursors == nil {
+		m.cursors = map[string]task.Cursor{}
+		m.occurrences = map[occurrenceKey]task.Occurrence{}
+		m.runs = map[string]task.Run{}
+		m.byTask = map[string][]string{}
 	}
-	return maps.Clone(source)
+}
+
+func (m *Memory) rollback() {
+	for _, undo := range slices.Backward(m.undo) {
+		undo()
+	}
+}
+
+// put sets a key, and remembers how to take that back.
+func put[K comparable, V any](m *Memory, in map[K]V, key K, value V) {
+	old, had := in[key]
+	in[key] = value
+	m.undo = append(m.undo, func() {
+		delete(in, key)
+		if had {
+			in[key] = old
+		}
+	})
 }
 
 // fail answers the next failure that FailNext ordered.
@@ -101,16 +120,15 @@ func (m *Memory) pauseOf(id string) string {
 	return m.paused[""]
 }
 
-func (m *Memory) activeByTask() map[string][]task.Run {
-	active := map[string][]task.Run{}
-	for _, run := range m.runs {
-		if run.Execution.Active() {
-			active[run.Task] = append(active[run.Task], run)
+// active are a task's runs that count for overlap, oldest first.
+func (m *Memory) active(id string) []task.Run {
+	var active []task.Run
+	for _, runID := range m.byTask[id] {
+		if run := m.runs[runID]; run.Execution.Active() {
+			active = append(active, run)
 		}
 	}
-	for _, runs := range active {
-		slices.SortFunc(runs, func(a, b task.Run) int { return a.Due.Compare(b.Due) })
-	}
+	slices.SortStableFunc(active, func(a, b task.Run) int { return a.Due.Compare(b.Due) })
 	return active
 }
 
@@ -120,7 +138,7 @@ func (m *Memory) write(id string, plan task.FirePlan) ([]task.Run, error) {
 		run, ok := m.runs[runID]
 		if ok && (run.Execution == task.Queued || run.Execution == task.Waiting) {
 			run.Execution = task.Cancelled
-			m.runs[runID] = run
+			put(m, m.runs, runID, run)
 		}
 	}
 	dropped := map[string]bool{}
@@ -129,7 +147,7 @@ func (m *Memory) write(id string, plan task.FirePlan) ([]task.Run, error) {
 			dropped[o.RunID] = true
 			continue
 		}
-		m.occurrences[keyOf(o)] = o
+		put(m, m.occurrences, keyOf(o), o)
 	}
 	var inserted []task.Run
 	for _, run := range plan.Runs {
@@ -139,10 +157,11 @@ func (m *Memory) write(id string, plan task.FirePlan) ([]task.Run, error) {
 		if _, exists := m.runs[run.ID]; exists {
 			return nil, fmt.Errorf("insert run %s: the id is taken", run.ID)
 		}
-		m.runs[run.ID] = run
+		put(m, m.runs, run.ID, run)
+		put(m, m.byTask, id, append(slices.Clip(m.byTask[id]), run.ID))
 		inserted = append(inserted, run)
 	}
-	m.cursors[id] = plan.Cursor
+	put(m, m.cursors, id, plan.Cursor)
 	return inserted, nil
 }
 
@@ -150,9 +169,12 @@ func (m *Memory) withdraw(id string, after time.Time) {
 	if after.IsZero() {
 		return
 	}
-	maps.DeleteFunc(m.occurrences, func(_ occurrenceKey, o task.Occurrence) bool {
-		return o.Task == id && o.End == task.EndMissed && o.Due.After(after)
-	})
+	for key, o := range m.occurrences {
+		if o.Task == id && o.End == task.EndMissed && o.Due.After(after) {
+			delete(m.occurrences, key)
+			m.undo = append(m.undo, func() { m.occurrences[key] = o })
+		}
+	}
 }
 
 // Occurrences returns a task's rows, oldest due first.
@@ -174,12 +196,10 @@ func (m *Memory) Runs(id string) []task.Run {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var runs []task.Run
-	for _, run := range m.runs {
-		if run.Task == id {
-			runs = append(runs, run)
-		}
+	for _, runID := range m.byTask[id] {
+		runs = append(runs, m.runs[runID])
 	}
-	slices.SortFunc(runs, func(a, b task.Run) int { return a.Due.Compare(b.Due) })
+	slices.SortStableFunc(runs, func(a, b task.Run) int { return a.Due.Compare(b.Due) })
 	return runs
 }
 
@@ -192,10 +212,10 @@ func (m *Memory) Finish(id string) {
 func (m *Memory) SetExecution(id string, to task.Execution) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for key, run := range m.runs {
-		if run.Task == id && run.Execution.Active() {
+	for _, runID := range m.byTask[id] {
+		if run := m.runs[runID]; run.Execution.Active() {
 			run.Execution = to
-			m.runs[key] = run
+			m.runs[runID] = run
 		}
 	}
 }
