@@ -24,29 +24,56 @@ func (d *DB) Claim(ctx context.Context, now time.Time) (run task.Run, ok bool, e
 				return err
 			}
 		}
-		if ok = len(rows) > 0; !ok {
-			return nil
-		}
-		run, err = rows[0].run()
-		if err != nil {
-			return err
-		}
-		if run.Execution == task.Interrupted {
-			run.Attempt++
-		}
-		if run.StartedAt.IsZero() {
-			run.StartedAt = at(now).t
-		}
-		if err := move(ctx, tx, run, task.Running); err != nil {
-			return err
-		}
-		run.Execution = task.Running
-		return nil
+		run, ok, err = begin(ctx, tx, rows, now)
+		return err
 	})
 	if err != nil {
 		return task.Run{}, false, wrap("claim run", err)
 	}
 	return run, ok, nil
+}
+
+// ClaimRun is Claim for one run by its id, for a person who runs a task in the
+// foreground. ok is false if it is not runnable now.
+func (d *DB) ClaimRun(ctx context.Context, id string, now time.Time) (run task.Run, ok bool, err error) {
+	err = d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
+		var rows []runRow
+		if err := interruptedQuery(tx, &rows).Where("r.id = ?", id).Scan(ctx); err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			if err := readyQuery(tx, now, &rows).Where("r.id = ?", id).Scan(ctx); err != nil {
+				return err
+			}
+		}
+		run, ok, err = begin(ctx, tx, rows, now)
+		return err
+	})
+	if err != nil {
+		return task.Run{}, false, wrap("claim run "+id, err)
+	}
+	return run, ok, nil
+}
+
+// begin moves the first of the rows, if there is one, to running.
+func begin(ctx context.Context, tx bun.Tx, rows []runRow, now time.Time) (run task.Run, ok bool, err error) {
+	if len(rows) == 0 {
+		return run, false, nil
+	}
+	if run, err = rows[0].run(); err != nil {
+		return run, false, err
+	}
+	if run.Execution == task.Interrupted {
+		run.Attempt++
+	}
+	if run.StartedAt.IsZero() {
+		run.StartedAt = at(now).t
+	}
+	if err := move(ctx, tx, run, task.Running); err != nil {
+		return run, false, err
+	}
+	run.Execution = task.Running
+	return run, true, nil
 }
 
 func interruptedQuery(q bun.IDB, rows *[]runRow) *bun.SelectQuery {

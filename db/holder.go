@@ -1,0 +1,36 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Holder tells who holds the state directory, without taking it; nil if nobody
+// does. A lock that is only being looked at does not count, nor does it keep a
+// daemon from starting for longer than the look.
+func Holder(dir string) (*HeldError, error) {
+	f, err := os.Open(filepath.Join(dir, LockFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at state lock: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // nothing was written; closing releases the look
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil {
+		return nil, nil
+	}
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("look at state lock: %w", err)
+	}
+	var held *HeldError
+	if !errors.As(heldBy(dir, f), &held) {
+		return nil, fmt.Errorf("look at state lock: unreadable holder")
+	}
+	return held, nil
+}
