@@ -60,7 +60,7 @@ func parse(rel string, k kind, content []byte) *parsed {
 	}
 	p.validate(partial)
 	p.decode(prompt)
-	p.tree.value, p.tree.src.text = nil, nil
+	p.tree.value, p.tree.src.text, p.tree.problems = nil, nil, nil
 	return p
 }
 
@@ -83,7 +83,6 @@ func (p *parsed) read(src source) (partial, ok bool) {
 		p.tree = newTree(src, root)
 	}
 	p.problems = append(p.problems, p.tree.problems...)
-	p.tree.problems = nil
 	return partial, !p.tree.over
 }
 
@@ -103,6 +102,7 @@ func (p *parsed) validate(partial bool) {
 			v.problem.Expected = ""
 			p.warnings = append(p.warnings, v.problem)
 		case v.missing && partial:
+		case complained(p.tree.problems, v.problem):
 		default:
 			p.problems = append(p.problems, v.problem)
 		}
@@ -110,6 +110,11 @@ func (p *parsed) validate(partial bool) {
 			p.tree.value = without(p.tree.value, v.path)
 		}
 	}
+}
+
+// complained tells whether the value's form was refused already.
+func complained(list []Problem, p Problem) bool {
+	return slices.ContainsFunc(list, func(q Problem) bool { return q.Line == p.Line && q.Col == p.Col })
 }
 
 // without removes the map entry that the path leads to or, if that is an entry of

@@ -59,10 +59,10 @@ func didYouMean(got string, candidates []string) string {
 	return ""
 }
 
-// nearest returns the candidate that is at most a third of got's length (at
-// least two, at most four) edits away, or "".
+// nearest returns the candidate that is few edits away from got (one for three
+// letters, up to four for long words), or "".
 func nearest(got string, candidates []string) string {
-	if got == "" || len(got) > 64 {
+	if len(got) < 2 || len(got) > 64 {
 		return ""
 	}
 	limit := min(max(2, len(got)/3), 4)
