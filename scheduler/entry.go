@@ -50,8 +50,6 @@ func (s *Scheduler) place(e *entry, now time.Time) {
 		e.evaluated = e.schedule
 	}
 	switch {
-	case e.failures > 0 && e.index >= 0:
-		// Held after an error: it is looked at when the hold ends.
 	case e.unsettled(now):
 		s.unqueue(e)
 		if !e.pending {

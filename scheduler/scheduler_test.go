@@ -300,9 +300,9 @@ func TestRetireAndReturn(t *testing.T) {
 
 func TestSetKeepsWhatDoesNotParse(t *testing.T) {
 	bubble(t, func(r *rig) {
-		r.start(entry("a", "@hourly"), entry("b", "@hourly"))
+		r.start(entry("a", "@hourly"), entry("b", "@hourly"), entry("e", "@hourly"))
 		r.pass(30 * time.Minute)
-		bad := []scheduler.Entry{entry("a", "0 99 * * *"), entry("c", "@hourly"), entry("c", "@daily"), entry("d", "nonsense")}
+		bad := []scheduler.Entry{entry("e", "@daily"), entry("a", "0 99 * * *"), entry("c", "@hourly"), entry("c", "@daily"), entry("d", "nonsense")}
 		err := r.Set(bad)
 		synctest.Wait()
 		if err == nil || !strings.Contains(err.Error(), "task a:") || !strings.Contains(err.Error(), "task c: set twice") ||
@@ -318,14 +318,20 @@ func TestSetKeepsWhatDoesNotParse(t *testing.T) {
 		r.wantRows("b", "")
 		r.wantRows("c", "1 run")
 		r.stop()
+		bad = bad[1:]
 		r.Scheduler = scheduler.New(r.opts)
 		ctx, cancel := context.WithCancel(r.t.Context())
 		r.cancel, r.done = cancel, make(chan error, 1)
 		go func() { r.done <- r.Run(ctx) }()
+		synctest.Wait()
 		_ = r.Set(bad)
 		synctest.Wait()
-		if cursors, _ := r.store.Cursors(r.t.Context()); cursors["a"].Retired {
+		cursors, _ := r.store.Cursors(r.t.Context())
+		if cursors["a"].Retired {
 			t.Error("a task whose schedule does not parse was retired at start")
+		}
+		if !cursors["e"].Retired {
+			t.Error("a task that is gone at start was not retired")
 		}
 		r.stop()
 	})
