@@ -55,7 +55,6 @@ func TestFetch(t *testing.T) {
 			stolen++
 		},
 	})
-	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	s := connect(t, Fetch, "--allow-private", "--max-bytes", "100000")
 	for _, c := range []struct {
 		in   args
@@ -120,6 +119,9 @@ func TestFetchRefuses(t *testing.T) {
 	}
 	if touched {
 		t.Error("a private server was asked")
+	}
+	if newTransport(false).Proxy != nil {
+		t.Error("a proxy would make the check of the address its own business")
 	}
 }
 

@@ -121,7 +121,6 @@ func (in runArgs) argv() ([]string, error) {
 // so that its number cannot belong to anybody else.
 func runGroup(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = pipeGrace
 	if err := cmd.Start(); err != nil {
 		return err

@@ -72,7 +72,6 @@ func runCommand(ctx context.Context, argv, env []string, text string) error {
 // that its number cannot be another's.
 func runGroup(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = pipeGrace
 	if err := cmd.Start(); err != nil {
 		return err

@@ -80,8 +80,9 @@ func TestNotifyHook(t *testing.T) {
 
 func TestNotifyJSONHasATitle(t *testing.T) {
 	h := newHook(t, 200)
-	report := New(Options{}).Tell(t.Context(), task.Delivery{To: ToNotify, URL: h.url + "&template=json"}, "a\nrun failed", "brief: no model")
-	if got := h.received(); report.Err != nil || len(got) != 1 || !strings.Contains(got[0], `"title":"a run failed"`) || !strings.Contains(got[0], `"message":"brief: no model"`) {
+	redact := Options{Redact: func(s string) string { return strings.ReplaceAll(s, "secret", "***") }}
+	report := New(redact).Tell(t.Context(), task.Delivery{To: ToNotify, URL: h.url + "&template=json"}, "a\nrun of secret failed", "brief: no model secret")
+	if got := h.received(); report.Err != nil || len(got) != 1 || !strings.Contains(got[0], `"title":"a run of *** failed"`) || !strings.Contains(got[0], `"message":"brief: no model ***"`) {
 		t.Errorf("%+v, received %q", report, got)
 	}
 	report = New(Options{}).Tell(t.Context(), task.Delivery{To: ToFile, Path: "/x"}, "t", "x")
