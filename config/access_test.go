@@ -1,0 +1,87 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func mkfifo(path string) error { return syscall.Mkfifo(path, 0o644) }
+
+func TestRefusedByOwnerAndMode(t *testing.T) {
+	r := &reader{uid: 1000, ownGroup: func(uid uint32) (uint32, bool) { return uid, uid != 7 }}
+	for _, tt := range []struct {
+		name string
+		sig  signature
+		want string
+	}{
+		{"the daemon's", signature{uid: 1000, gid: 1000, mode: 0o600}, ""},
+		{"root's", signature{uid: 0, gid: 5, mode: 0o644}, ""},
+		{"own group writes", signature{uid: 1000, gid: 1000, mode: 0o664}, ""},
+		{"another group writes", signature{uid: 1000, gid: 50, mode: 0o664}, "group 50, not the owner's own, can write it (mode 0664)"},
+		{"root's, another group writes", signature{uid: 0, gid: 50, mode: 0o664}, "group 50, not the owner's own, can write it (mode 0664)"},
+		{"another group reads", signature{uid: 1000, gid: 50, mode: 0o640}, ""},
+		{"everyone writes", signature{uid: 1000, gid: 1000, mode: 0o666}, "everyone can write it (mode 0666)"},
+		{"a stranger's", signature{uid: 1001, gid: 1001, mode: 0o600}, "owned by user 1001, neither root nor the daemon's user (1000)"},
+	} {
+		if what, _ := r.refused(tt.sig); what != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, what, tt.want)
+		}
+	}
+}
+
+func TestOwnerOnDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give files away")
+	}
+	d := newDir(t, base(nil))
+	d.write("tasks/theirs.md", "---\n---\np\n")
+	d.write("tasks/grouped.md", "---\n---\np\n")
+	try(t, os.Chown(filepath.Join(d.path, "tasks/theirs.md"), 12345, 12345))
+	try(t, os.Chown(filepath.Join(d.path, "tasks/grouped.md"), 0, 12345), os.Chmod(filepath.Join(d.path, "tasks/grouped.md"), 0o664))
+	got := texts(load(t, d.loader()).Problems)
+	want := []string{
+		"tasks/grouped.md: group 12345, not the owner's own, can write it (mode 0664); chmod g-w",
+		"tasks/theirs.md: owned by user 12345, neither root nor the daemon's user (0); chown it",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Links inside the directory are followed, as a mounted ConfigMap has them.
+func TestLinksInside(t *testing.T) {
+	d := newDir(t, base(map[string]string{"tasks/..v1/linked.md": "---\n---\none\n", "tasks/..v2/linked.md": "---\n---\ntwo\n"}))
+	tasks := filepath.Join(d.path, "tasks")
+	try(t, os.Symlink("..v1", filepath.Join(tasks, "..data")), os.Symlink("..data/linked.md", filepath.Join(tasks, "linked.md")))
+	l := d.loader()
+	if s := load(t, l); len(s.Problems) > 0 || s.Tasks["linked"].Task.Prompt != "one" {
+		t.Fatalf("problems %q, task %+v", texts(s.Problems), s.Tasks["linked"])
+	}
+	try(t, os.Symlink("..v2", filepath.Join(tasks, "tmp")), os.Rename(filepath.Join(tasks, "tmp"), filepath.Join(tasks, "..data")))
+	if s := load(t, l); s.Tasks["linked"].Task.Prompt != "two" {
+		t.Errorf("after the swap: %+v", s.Tasks["linked"])
+	}
+}
+
+func TestOddNames(t *testing.T) {
+	d := newDir(t, base(map[string]string{
+		"tasks/.#good.md": "x", "tasks/good.md~": "x", "tasks/#good.md#": "x", "tasks/.good.md.swp": "x", "tasks/notes.txt": "x",
+		"tasks/sub/inner.md": "x", "tasks/late.yml": "prompt: p\n", "connectors.d/a.yml": "x",
+	}))
+	try(t, os.Chmod(filepath.Join(d.path, "tasks"), 0o777))
+	s := load(t, d.loader())
+	if len(s.Problems) > 0 || len(s.Tasks) != 1 {
+		t.Errorf("tasks %v, problems %q", s.TaskIDs(), texts(s.Problems))
+	}
+	want := []string{
+		"connectors.d/a.yml: files named .yml are not read; rename it to .yaml",
+		"tasks: everyone can write this directory, and so remove or replace its files; chmod o-w",
+		"tasks/late.yml: files named .yml are not read; rename it to .yaml",
+	}
+	if got := texts(s.Warnings); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("warnings %q", got)
+	}
+}

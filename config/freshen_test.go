@@ -1,0 +1,243 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"runnerd/task"
+)
+
+func freshen(t *testing.T, l *Loader, id string) (bool, *Set) {
+	t.Helper()
+	changed, s, err := l.Freshen(context.Background(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed, s
+}
+
+// Whatever decides about a task's calls is seen by the very next look.
+func TestFreshenSeesEachEdit(t *testing.T) {
+	edits := []struct {
+		name string
+		edit func(d dir)
+		seen func(s *Set) bool
+	}{
+		{"its own file", func(d dir) { d.write("tasks/good.md", "---\ndeny: [mail/*]\n---\np\n") },
+			func(s *Set) bool { return s.Tasks["good"].Policy.Deny.Len() == 1 }},
+		{"same size, at once", func(d dir) { d.write("tasks/good.md", "---\nschedule: \"@daily\"\n---\nDo ot.\n") },
+			func(s *Set) bool { return s.Tasks["good"].Task.Prompt == "Do ot." }},
+		{"projects", func(d dir) { d.write("projects.yaml", "projects:\n  ops: {connectors: []}\n") },
+			func(s *Set) bool {
+				c := s.Projects["ops"].Policy.Connectors
+				return c.Declared() && c.Len() == 0
+			}},
+		{"connectors", func(d dir) {
+			d.write("connectors.yaml", "mcpServers:\n  files: {builtin: files, root: /srv/reports, disabled_tools: [x]}\n  memory: {builtin: memory}\n")
+		},
+			func(s *Set) bool { return s.Connectors["files"].Policy.DisabledTools.Len() == 1 }},
+		{"a new file in connectors.d", func(d dir) { d.write("connectors.d/x.yaml", "mcpServers:\n  x: {command: x}\n") },
+			func(s *Set) bool { return s.Connectors["x"].Connector.Command == "x" }},
+		{"a file of another host", func(d dir) { d.write(".mcp.json", `{"mcpServers": {"y": {"command": "y"}}}`) },
+			func(s *Set) bool { return s.Connectors["y"].Connector.Command == "y" }},
+		{"the daemon's file", func(d dir) { d.write("runnerd.yaml", "defaults: {on_ask: park}\n") },
+			func(s *Set) bool { return *s.Tasks["good"].Policy.OnAsk == "park" }},
+		{"its file renamed to .yaml", func(d dir) { d.write("tasks/good.yaml", "prompt: q\n"); d.remove("tasks/good.md") },
+			func(s *Set) bool { return s.Tasks["good"].Task.Prompt == "q" }},
+		{"its file removed", func(d dir) { d.remove("tasks/good.md") },
+			func(s *Set) bool { _, ok := s.Tasks["good"]; return !ok }},
+		{"made world-writable", func(d dir) { try(d.t, os.Chmod(filepath.Join(d.path, "tasks/good.md"), 0o666)) },
+			func(s *Set) bool { return s.Tasks["good"].Stale }},
+	}
+	for _, tt := range edits {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDir(t, base(nil))
+			l := d.loader()
+			load(t, l)
+			if changed, _ := freshen(t, l, "good"); changed {
+				t.Error("changed before the edit")
+			}
+			tt.edit(d)
+			changed, s := freshen(t, l, "good")
+			if !changed || !tt.seen(s) || l.Current() != s {
+				t.Errorf("changed %v; the edit is not in the set: %q", changed, texts(s.Problems))
+			}
+			if changed, _ := freshen(t, l, "good"); changed {
+				// A directory that changed a moment ago is looked at once more.
+				if changed, _ = freshen(t, l, "good"); changed && tt.name != "a new file in connectors.d" {
+					t.Error("changed again without an edit")
+				}
+			}
+		})
+	}
+}
+
+func TestFreshenMindsItsOwn(t *testing.T) {
+	d := newDir(t, base(map[string]string{"tasks/other.md": "---\n---\np\n"}))
+	l := d.loader()
+	before := load(t, l)
+	d.write("tasks/other.md", "---\n---\nq\n")
+	if changed, s := freshen(t, l, "good"); changed || s != before {
+		t.Error("another task's file made a load")
+	}
+	if changed, _ := freshen(t, l, "other"); !changed {
+		t.Error("its own file did not")
+	}
+	if changed, _ := freshen(t, l, "../../etc/passwd"); changed {
+		t.Error("a name that is no id made a load")
+	}
+}
+
+// A file that an editor removes for a moment is not believed to be gone.
+func TestSaveByRemovingFirst(t *testing.T) {
+	d := newDir(t, base(nil))
+	l := d.loader()
+	load(t, l)
+	d.remove("tasks/good.md")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		time.Sleep(goneWait / 4)
+		d.write("tasks/good.md", "---\n---\nSaved.\n")
+	})
+	_, s := freshen(t, l, "good")
+	wg.Wait()
+	if s.Tasks["good"].Task.Prompt != "Saved." {
+		t.Errorf("task = %+v", s.Tasks["good"])
+	}
+}
+
+// A file that is being written is not read half: rules at its end count.
+func TestSlowWriter(t *testing.T) {
+	d := newDir(t, base(nil))
+	l := d.loader()
+	load(t, l)
+	full := filepath.Join(d.path, "connectors.yaml")
+	f, err := os.Create(full)
+	try(t, err)
+	_, err = f.WriteString("mcpServers:\n  files: {builtin: files, root: /srv/reports}\n")
+	try(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 5 {
+			time.Sleep(restTime / 3)
+			fmt.Fprintf(f, "  m%d: {builtin: memory}\n", i)
+		}
+		f.Close()
+	})
+	_, s := freshen(t, l, "good")
+	wg.Wait()
+	if len(s.Connectors) != 6 {
+		t.Errorf("connectors = %v", s.ConnectorIDs())
+	}
+}
+
+func TestFreshenTogether(t *testing.T) {
+	d := newDir(t, base(nil))
+	l := d.loader()
+	load(t, l)
+	d.write("tasks/good.md", "---\n---\nNew.\n")
+	var wg sync.WaitGroup
+	sets := make([]*Set, 20)
+	for i := range sets {
+		wg.Go(func() { _, sets[i], _ = l.Freshen(context.Background(), "good") })
+	}
+	wg.Wait()
+	for _, s := range sets {
+		if s != sets[0] || s.Tasks["good"].Task.Prompt != "New." {
+			t.Fatal("more than one load, or an old set")
+		}
+	}
+}
+
+func TestLoadEnds(t *testing.T) {
+	d := newDir(t, base(nil))
+	l := d.loader()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := l.Load(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("err = %v", err)
+	}
+	if l.Current() != nil {
+		t.Error("a set without a load")
+	}
+	held := d.loader(func(o *Options) { o.LoadTimeout = time.Millisecond })
+	held.turn <- struct{}{}
+	if _, _, err := held.Freshen(context.Background(), "good"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
+	asked := 0
+	d := newDir(t, base(nil))
+	l := d.loader(func(o *Options) { o.CheckSchedule = func(task.Schedule) error { asked++; return nil } })
+	load(t, l)
+	parsed := l.cache["tasks/good.md"].parsed
+	load(t, l)
+	if l.cache["tasks/good.md"].parsed != parsed || asked != 1 {
+		t.Errorf("parsed again, or asked %d times about one schedule", asked)
+	}
+}
+
+func manyTasks(t testing.TB, n int) dir {
+	d := newDir(t, base(nil))
+	for i := range n {
+		d.write(fmt.Sprintf("tasks/t%05d.md", i), fmt.Sprintf("---\nschedule: \"%d 7 * * *\"\ntimezone: Europe/Berlin\nproject: ops\nconnectors: [memory]\nallow: [memory/remember]\nlimits: {steps: 5}\n---\nTask %d.\n", i%60, i))
+	}
+	return d
+}
+
+func TestTenThousandTasks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 10,000 files")
+	}
+	d := manyTasks(t, 10_000)
+	l := d.loader()
+	start := time.Now()
+	s := load(t, l)
+	first := time.Since(start)
+	if len(s.Tasks) != 10_001 || len(s.Problems) > 0 {
+		t.Fatalf("%d tasks, problems %q", len(s.Tasks), texts(s.Problems))
+	}
+	start = time.Now()
+	load(t, l)
+	t.Logf("first load %v, second %v", first, time.Since(start))
+	if first > 20*time.Second { // a tenth of this on a quiet machine
+		t.Errorf("first load took %v", first)
+	}
+}
+
+func BenchmarkLoad10k(b *testing.B) {
+	d := manyTasks(b, 10_000)
+	for b.Loop() {
+		load(b, d.loader())
+	}
+}
+
+func BenchmarkReload10k(b *testing.B) {
+	d := manyTasks(b, 10_000)
+	l := d.loader()
+	load(b, l)
+	for b.Loop() {
+		load(b, l)
+	}
+}
+
+func BenchmarkFreshen(b *testing.B) {
+	d := newDir(b, base(map[string]string{"connectors.d/a.yaml": "mcpServers: {a: {command: x}}\n", "runnerd.yaml": "limits: {runs_per_day: 5}\n"}))
+	l := d.loader()
+	load(b, l)
+	time.Sleep(2 * restTime)
+	load(b, l)
+	for b.Loop() {
+		if changed, _, err := l.Freshen(context.Background(), "good"); changed || err != nil {
+			b.Fatal(changed, err)
+		}
+	}
+}
