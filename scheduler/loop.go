@@ -267,10 +267,7 @@ func (t *turn) write(ctx context.Context, jobs []*job) {
 	if ctx.Err() == nil {
 		t.log.Error("fire tasks", zap.Error(err), zap.Int(keyTasks, len(jobs)))
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		t.tries = 0 // a store that hangs is not asked again in this turn
-	}
-	if len(jobs) > 1 && t.tries > 0 {
+	if len(jobs) > 1 && !errors.Is(err, context.DeadlineExceeded) {
 		t.write(ctx, jobs[:len(jobs)/2])
 		t.write(ctx, jobs[len(jobs)/2:])
 		return
