@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sys/unix"
 
 	"runnerd/task"
 )
@@ -92,6 +93,9 @@ func wrap(op string, err error) error {
 func kindOf(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return ErrNoSpace
 	}
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) {

@@ -50,20 +50,20 @@ func LockState(dir string) (*Lock, error) {
 	path := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock state directory: %w", err)
+		return nil, wrap("lock state directory", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = heldBy(dir, f)
 		} else {
-			err = fmt.Errorf("lock %s: %w", path, err)
+			err = fmt.Errorf("lock state directory: %s: %w", path, err)
 		}
 		_ = f.Close() // nothing was written
 		return nil, err
 	}
 	l := &Lock{file: f}
 	if err := l.sign(); err != nil {
-		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), l.Close())
+		return nil, wrap("lock state directory", errors.Join(err, l.Close()))
 	}
 	return l, nil
 }

@@ -260,3 +260,23 @@ func TestFinishingClosesWhatIsOpen(t *testing.T) {
 	}
 	_ = run
 }
+
+// FuzzMessage: whatever a model writes, its argument bytes and opaque blocks come
+// back as they were, and its text as far as it is UTF-8.
+func FuzzMessage(f *testing.F) {
+	f.Add("text", `{"a":1}`, []byte("opaque"))
+	f.Add("\x00\xff\u2028</script>", "\xff\x00", []byte("{ \"a\" : 1 }"))
+	f.Fuzz(func(t *testing.T, text, arguments string, opaque []byte) {
+		want := task.Message{
+			Seq: 1, Session: "s", Run: "r", Role: task.RoleAssistant, Text: text, At: noon, Opaque: opaque,
+			Calls: []task.ToolCall{{ID: "c", Name: "n", Arguments: arguments}},
+		}
+		row, err := newMessageRow(&want)
+		ok(t, err)
+		got := must[task.Message](t)(row.message())
+		want.Text = string([]rune(text)) // broken bytes become U+FFFD
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+	})
+}

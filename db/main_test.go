@@ -2,7 +2,12 @@ package db
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +30,15 @@ var (
 	noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 )
 
+// postgres makes the tests that any database must pass run on PostgreSQL, each
+// in a schema of its own: go test ./db -postgres postgres://user@host/database
+var postgres = flag.String("postgres", "", "URL of a PostgreSQL database to test on")
+
 func openTest(t testing.TB, o Options) *DB {
 	t.Helper()
+	if o.DSN == "" && *postgres != "" {
+		o.DSN = newSchema(t)
+	}
 	if o.DSN == "" {
 		o.DSN = filepath.Join(t.TempDir(), "runnerd.db")
 	}
@@ -40,6 +52,34 @@ func openTest(t testing.TB, o Options) *DB {
 		}
 	})
 	return d
+}
+
+// newSchema makes an empty schema that goes when the test ends.
+func newSchema(t testing.TB) string {
+	t.Helper()
+	admin, err := sql.Open("pgx", *postgres)
+	ok(t, err)
+	name := fmt.Sprintf("test_%d", time.Now().UnixNano())
+	_, err = admin.ExecContext(ctx, "CREATE SCHEMA "+name)
+	ok(t, err)
+	t.Cleanup(func() {
+		_, err := admin.ExecContext(ctx, "DROP SCHEMA "+name+" CASCADE")
+		if err := errors.Join(err, admin.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	separator := "?"
+	if strings.Contains(*postgres, "?") {
+		separator = "&"
+	}
+	return *postgres + separator + "search_path=" + name
+}
+
+// sqliteOnly skips what is about files, pragmas or the form of SQL of SQLite.
+func sqliteOnly(t testing.TB) {
+	if *postgres != "" {
+		t.Skip("about SQLite")
+	}
 }
 
 // must fails the test on an error and passes the value on.

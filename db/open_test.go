@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"runnerd/task"
 )
 
 func TestOpenAgainKeepsEverything(t *testing.T) {
+	sqliteOnly(t)
 	path := filepath.Join(t.TempDir(), "odd name?#.db")
 	d, err := Open(ctx, Options{DSN: path})
 	ok(t, err)
@@ -43,6 +45,7 @@ func TestOpenRefusesDSN(t *testing.T) {
 
 // TestNewerIsRefused: a database of a newer runnerd is not touched.
 func TestNewerIsRefused(t *testing.T) {
+	sqliteOnly(t)
 	path := filepath.Join(t.TempDir(), "runnerd.db")
 	d, err := Open(ctx, Options{DSN: path})
 	ok(t, err)
@@ -63,6 +66,7 @@ func TestNewerIsRefused(t *testing.T) {
 }
 
 func TestDamagedIsRefused(t *testing.T) {
+	sqliteOnly(t)
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.db")
 	d, err := Open(ctx, Options{DSN: good})
@@ -94,6 +98,7 @@ func TestDamagedIsRefused(t *testing.T) {
 }
 
 func TestForeignTablesAreRefused(t *testing.T) {
+	sqliteOnly(t)
 	path := filepath.Join(t.TempDir(), "other.db")
 	d, err := Open(ctx, Options{DSN: path})
 	ok(t, err)
@@ -119,6 +124,7 @@ func TestMigrationsRunAgain(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
+	sqliteOnly(t)
 	path := filepath.Join(t.TempDir(), "runnerd.db")
 	if _, err := Open(ctx, Options{DSN: path, ReadOnly: true}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no file: %v", err)
@@ -149,6 +155,7 @@ func TestReadOnly(t *testing.T) {
 // TestTimesAgree: what bun writes, raw SQL reads, and the other way round, in one
 // form: microseconds since the epoch.
 func TestTimesAgree(t *testing.T) {
+	sqliteOnly(t)
 	d := openTest(t, Options{})
 	zone := time.FixedZone("odd", 19800)
 	when := time.Date(2026, 3, 29, 2, 30, 15, 123456789, zone)
@@ -188,6 +195,7 @@ func TestTimesAgree(t *testing.T) {
 // TestDiskFull: nothing is written by halves, the error says what it is, and the
 // same call succeeds when there is space again.
 func TestDiskFull(t *testing.T) {
+	sqliteOnly(t)
 	d := openTest(t, Options{})
 	started(t, d, "brief", "r1")
 	var pages int
@@ -216,6 +224,7 @@ func TestDiskFull(t *testing.T) {
 // TestBusy: another process that holds the write lock is waited for, but not for
 // ever.
 func TestBusy(t *testing.T) {
+	sqliteOnly(t)
 	path := filepath.Join(t.TempDir(), "runnerd.db")
 	holder := openTest(t, Options{DSN: path})
 	d := openTest(t, Options{DSN: path, BusyTimeout: 20 * time.Millisecond})
@@ -233,7 +242,8 @@ func TestBusy(t *testing.T) {
 
 // TestTimeoutBoundsAWriter: one that hangs loses its turn, others go on.
 func TestTimeoutBoundsAWriter(t *testing.T) {
-	d := openTest(t, Options{Timeout: 50 * time.Millisecond})
+	d := openTest(t, Options{})
+	d.opts.Timeout = 50 * time.Millisecond
 	holds, release, done := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
 		_, err := d.Fire(ctx, []string{"brief"}, func(task.FireState) task.FirePlan {
@@ -282,4 +292,29 @@ func TestWritersDoNotCollide(t *testing.T) {
 	if n := must[int64](t)(d.RunsBetween(ctx, "", noon, noon.Add(time.Hour))); n != 160 {
 		t.Errorf("%d runs", n)
 	}
+}
+
+// TestInsideSynctest: the daemon's tests put it into a bubble with a clock of its
+// own, in which it must open, work and close.
+func TestInsideSynctest(t *testing.T) {
+	sqliteOnly(t)
+	path := filepath.Join(t.TempDir(), "runnerd.db")
+	synctest.Test(t, func(t *testing.T) {
+		d, err := Open(ctx, Options{DSN: path})
+		ok(t, err)
+		for i := range 14 {
+			fire(t, d, "brief", "r"+strconv.Itoa(i), time.Now())
+			run, got, err := d.Claim(ctx, time.Now())
+			if err != nil || !got {
+				t.Fatal(got, err)
+			}
+			run.Execution = task.Completed
+			ok(t, d.Update(ctx, run))
+			if end := must[task.Run](t)(d.Run(ctx, run.ID)).FinishedAt; !end.Equal(time.Now()) {
+				t.Errorf("finished at %v", end)
+			}
+			time.Sleep(24 * time.Hour)
+		}
+		ok(t, d.Close())
+	})
 }

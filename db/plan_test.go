@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/uptrace/bun"
-
 )
 
 // TestPlans: what is asked often is answered from an index in the order wanted.
 // A walk along an index is fine where a LIMIT ends it; reading a table from end to
 // end, or sorting what was found, is not.
 func TestPlans(t *testing.T) {
+	sqliteOnly(t)
 	d := openTest(t, Options{})
 	var runs []runRow
 	var occurrences []occurrenceRow
