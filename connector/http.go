@@ -24,7 +24,6 @@ import (
 const (
 	dialDeadline      = 10 * time.Second
 	tlsDeadline       = 10 * time.Second
-	streamDeadline    = 5 * time.Second // for the head of the server's own stream
 	idleConnection    = 90 * time.Second
 	maxHeaderBytes    = 64 << 10
 	maxErrorBodyBytes = 64 << 10
@@ -49,8 +48,9 @@ func (s *session) httpTransport() (mcp.Transport, error) {
 		header.Set(k, v)
 	}
 	rt := newOriginRT(u, header, c.pool.limits.LineBytes, dialer{
-		lookup: c.pool.opts.LookupIP, allowPrivate: c.spec.AllowPrivate, host: u.Hostname(),
+		lookup: c.pool.opts.LookupIP, allowPrivate: c.spec.AllowPrivate,
 	})
+	rt.streamWait = min(orElse(c.spec.ConnectTimeout, c.pool.limits.Connect)/2, 5*time.Second)
 	s.http = rt
 	return &mcp.StreamableClientTransport{
 		Endpoint:     u.String(),
@@ -67,6 +67,8 @@ type originRT struct {
 	origin *url.URL
 	header http.Header
 	limit  int
+	// streamWait bounds the wait for the head of the server's own stream.
+	streamWait time.Duration
 
 	ctx    context.Context // ends when the session is severed
 	cancel context.CancelFunc
@@ -114,8 +116,6 @@ func (rt *originRT) explain(err error) error {
 		return rt.last
 	case errors.Is(err, context.DeadlineExceeded):
 		return advise("if it answers slowly, raise timeout.connect in connectors.yaml", "no answer in time: %w", err)
-	case strings.HasSuffix(err.Error(), http.StatusText(http.StatusNotFound)):
-		return advise("check the path in url", "%w", err)
 	}
 	return err
 }
@@ -133,7 +133,7 @@ func (rt *originRT) RoundTrip(req *http.Request) (*http.Response, error) {
 // that has none.
 func (rt *originRT) stream(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
-	late := time.AfterFunc(streamDeadline, cancel)
+	late := time.AfterFunc(rt.streamWait, cancel)
 	res, err := rt.exchange(req, ctx)
 	switch {
 	case late.Stop() && err == nil:
@@ -179,30 +179,42 @@ func (rt *originRT) exchange(req *http.Request, ctx context.Context) (*http.Resp
 		}
 	}
 	res, err := rt.base.RoundTrip(out)
-	if err != nil {
-		end()
-		return nil, rt.dialed(err)
+	if err == nil {
+		if err = rt.judge(req, res); err != nil {
+			_ = res.Body.Close()
+		}
 	}
-	if err := rt.refused(res); err != nil {
-		_ = res.Body.Close()
+	if err != nil {
+		if ctx.Err() == nil {
+			_ = rt.remember(err)
+		}
 		end()
-		return nil, rt.remember(err)
+		return nil, err
 	}
 	rt.bound(res, n, end)
 	return res, nil
 }
 
-// dialed keeps the refusals of our own dialer.
-func (rt *originRT) dialed(err error) error {
-	var a *advised
-	if errors.As(err, &a) {
-		return rt.remember(a)
+// judge refuses the answers that are about credentials and remembers, in words
+// for people, what went wrong with a message; the SDK only knows that something
+// did.
+func (rt *originRT) judge(req *http.Request, res *http.Response) error {
+	if err := refused(res); err != nil || req.Method != http.MethodPost {
+		return err
 	}
-	return err
+	switch {
+	case res.StatusCode < 300:
+		_ = rt.remember(nil)
+	case res.StatusCode == http.StatusNotFound && req.Header.Get("Mcp-Session-Id") == "":
+		_ = rt.remember(advise("check the path in url", "the server answered HTTP %s", res.Status))
+	case res.StatusCode >= 400 && res.StatusCode != http.StatusNotFound:
+		_ = rt.remember(fmt.Errorf("the server answered HTTP %s", res.Status))
+	}
+	return nil
 }
 
 // refused words the answers that are about credentials.
-func (rt *originRT) refused(res *http.Response) error {
+func refused(res *http.Response) error {
 	switch res.StatusCode {
 	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
 		return advise("set or renew the credential in its headers in connectors.yaml",
@@ -355,7 +367,6 @@ type LookupIP func(ctx context.Context, host string) ([]netip.Addr, error)
 type dialer struct {
 	lookup       LookupIP
 	allowPrivate bool
-	host         string // of the configured URL
 }
 
 func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {

@@ -62,7 +62,7 @@ func (c *conn) dial(ctx context.Context) (*session, error) {
 	s, err := c.connect(ctx)
 	if err == nil {
 		if err = s.refresh(ctx); err != nil {
-			err = s.explain(fmt.Errorf("list tools: %w", err))
+			err = fmt.Errorf("list tools: %w", s.explain(err))
 			s.shut(true)
 		}
 	}
@@ -243,7 +243,7 @@ func (s *session) sever() {
 }
 
 // shut ends the session and returns when its child is gone. With now, what is in
-// flight is cut; else the SDK is given a moment to let it end.
+// flight has a second to end; else as long as a child is given.
 func (s *session) shut(now bool) {
 	s.closing.Store(true)
 	s.shutOnce.Do(func() {
@@ -254,11 +254,13 @@ func (s *session) shut(now bool) {
 				_ = s.mcp.Close()
 				close(done)
 			}()
-			if !now {
-				select {
-				case <-done:
-				case <-time.After(s.conn.closeDeadline()):
-				}
+			patience := s.conn.closeDeadline()
+			if now {
+				patience = time.Second
+			}
+			select {
+			case <-done:
+			case <-time.After(patience):
 			}
 			s.sever()
 			<-done
@@ -319,6 +321,8 @@ func (s *session) failure(ctx context.Context, n *note, late, err error) error {
 	case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF), s.isDead():
 		s.die(err)
 		err = s.explain(err)
+	case s.http != nil:
+		err = s.http.explain(err)
 	}
 	// A server answers 404 for a session that it does not know before it looks at
 	// the request: that is certainly not done.
@@ -356,7 +360,7 @@ func answer(err error) *jsonrpc.Error {
 func (s *session) explain(err error) error {
 	var a *advised
 	if errors.As(err, &a) {
-		return err
+		return a // without what the SDK put around it
 	}
 	if s.child != nil {
 		return s.child.explain(err, s.conn.spec)

@@ -1,0 +1,214 @@
+package connector
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func TestParseTools(t *testing.T) {
+	const ok = `"inputSchema":{"type":"object"}`
+	tests := []struct {
+		name, tools string
+		want        string // names kept
+		warn        string // in a warning
+	}{
+		{"plain", `[{"name":"a",` + ok + `},{"name":"b__c",` + ok + `}]`, "a b__c", ""},
+		{"none", `[]`, "", ""},
+		{"duplicate", `[{"name":"a",` + ok + `},{"name":"b",` + ok + `},{"name":"a","description":"other",` + ok + `}]`, "b", "tool a is dropped: the server lists 2 of that name"},
+		{"duplicate of a bad one", `[{"name":"a",` + ok + `},{"name":"a"}]`, "", "tool a is dropped"},
+		{"null schema", `[{"name":"a","inputSchema":null},{"name":"b",` + ok + `}]`, "b", "inputSchema is missing"},
+		{"no schema", `[{"name":"a"}]`, "", "inputSchema is missing"},
+		{"schema of another type", `[{"name":"a","inputSchema":true}]`, "", "no JSON object"},
+		{"odd output schema", `[{"name":"a","outputSchema":[],` + ok + `}]`, "", "outputSchema is no JSON object"},
+		{"null output schema", `[{"name":"a","outputSchema":null,` + ok + `}]`, "a", ""},
+		{"empty name", `[{"name":"",` + ok + `}]`, "", "its name is empty"},
+		{"name with space", `[{"name":"a b",` + ok + `}]`, "", "its name"},
+		{"look-alike", `[{"name":"reаd",` + ok + `}]`, "", "its name"},
+		{"glob", `[{"name":"*",` + ok + `}]`, "", "its name"},
+		{"long name", `[{"name":"` + strings.Repeat("a", 129) + `",` + ok + `}]`, "", "its name"},
+		{"number for a name", `[{"name":5,` + ok + `},{"name":"b",` + ok + `}]`, "b", "malformed"},
+		{"null", `[null,{"name":"b",` + ok + `}]`, "b", "tool 1"},
+		{"huge description", `[{"name":"a","description":"` + strings.Repeat("a", maxDescription+1) + `",` + ok + `}]`, "", "description has more than"},
+		{"huge schema", `[{"name":"a","inputSchema":{"x":"` + strings.Repeat("a", maxSchema) + `"}}]`, "", "has more than"},
+		{"odd annotations", `[{"name":"a","annotations":{"readOnlyHint":"yes"},` + ok + `}]`, "", "annotations are malformed"},
+		{"null annotations", `[{"name":"a","annotations":null,` + ok + `}]`, "a", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var raw []json.RawMessage
+			if err := json.Unmarshal([]byte(tt.tools), &raw); err != nil {
+				t.Fatal(err)
+			}
+			list, warnings := parseTools(raw)
+			var names []string
+			for _, l := range list {
+				names = append(names, l.Name)
+				if l.Hash != l.DefinitionHash() || l.Hash == "" {
+					t.Errorf("%s has hash %q", l.Name, l.Hash)
+				}
+			}
+			if got := strings.Join(names, " "); got != tt.want {
+				t.Errorf("kept %q, want %q", got, tt.want)
+			}
+			got := strings.Join(warnings, "\n")
+			if tt.warn == "" && got != "" || !strings.Contains(got, tt.warn) {
+				t.Errorf("warnings %q, want %q", got, tt.warn)
+			}
+		})
+	}
+}
+
+func TestParseToolHints(t *testing.T) {
+	absent, err := parseTool(raw(`{"name":"a","inputSchema":{},"annotations":{"destructiveHint":false}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := parseTool(raw(`{"name":"a","inputSchema":{ },"annotations":{"readOnlyHint":false,"destructiveHint":false}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if absent.Annotations.ReadOnly != nil || said.Annotations.ReadOnly == nil || *said.Annotations.ReadOnly {
+		t.Errorf("absent %v, false %v", absent.Annotations.ReadOnly, said.Annotations.ReadOnly)
+	}
+	if absent.Hash == said.Hash {
+		t.Error("the hash does not tell absent from false")
+	}
+	spaced, err := parseTool(raw(`{ "name" : "a", "annotations":{"destructiveHint": false}, "inputSchema":{ } }`))
+	if err != nil || spaced.Hash != absent.Hash {
+		t.Errorf("white space changes the hash: %v", err)
+	}
+}
+
+func FuzzParseTool(f *testing.F) {
+	for _, s := range []string{`{"name":"a","inputSchema":{"type":"object"}}`, `{"name":"a","inputSchema":{},"annotations":{"readOnlyHint":true}}`, `null`, `[]`, `{"name":"\u0000"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tool, err := parseTool(data)
+		if err != nil {
+			return
+		}
+		if !toolName.MatchString(tool.Name) || !json.Valid(tool.InputSchema) || tool.InputSchema[0] != '{' || tool.Hash == "" {
+			t.Errorf("accepted %q as %+v", data, tool)
+		}
+	})
+}
+
+func filterAll(t testing.TB, in string, limit int) (out string, dropped int64, err error) {
+	t.Helper()
+	var noise atomic.Int64
+	f := newLineFilter(strings.NewReader(in), limit, &noise, func([]byte) {})
+	data, err := io.ReadAll(f)
+	return string(data), noise.Load(), err
+}
+
+func TestLineFilter(t *testing.T) {
+	const m = `{"jsonrpc":"2.0","id":1,"result":{}}`
+	tests := []struct {
+		name, in, out string
+		dropped       int64
+		fails         bool
+	}{
+		{"messages", m + "\n" + m + "\r\n", m + "\n" + m + "\r\n", 0, false},
+		{"no last end", m, m + "\n", 0, false},
+		{"batch", "[" + m + "]\n", "[" + m + "]\n", 0, false},
+		{"text", "listening on 1\n" + m + "\n", m + "\n", 1, false},
+		{"other JSON", `{"level":"info"}` + "\n" + `"x"` + "\n5\n" + m + "\n", m + "\n", 3, false},
+		{"half a message", m[:10] + "\n" + m + "\n", m + "\n", 1, false},
+		{"blank", "\n \n\n" + m + "\n", m + "\n", 0, false},
+		{"byte order mark", "\ufeff" + m + "\n" + m + "\n", m + "\n", 1, false},
+		{"long line", `{"jsonrpc":"2.0","x":"` + strings.Repeat("y", 1<<20) + "\"}\n", "", 0, true},
+		{"long noise", strings.Repeat("y", 1<<20) + "\n", "", 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			out, dropped, err := filterAll(t, tt.in, 1<<19)
+			var a *advised
+			if out != tt.out || dropped != tt.dropped || errors.As(err, &a) != tt.fails || (err != nil) != tt.fails {
+				t.Errorf("%q, %d dropped, %v", out, dropped, err)
+			}
+		})
+	}
+}
+
+// What passes the filter is messages and nothing else.
+func FuzzLineFilter(f *testing.F) {
+	f.Add(`{"jsonrpc":"2.0"}` + "\nx\n")
+	f.Add("[\n]\n")
+	f.Fuzz(func(t *testing.T, in string) {
+		out, _, err := filterAll(t, in, 1<<10)
+		if err != nil {
+			return
+		}
+		for line := range strings.Lines(out) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("%q lets %q pass", in, line)
+			}
+		}
+	})
+}
+
+func TestStderrTail(t *testing.T) {
+	tail := &stderrTail{redact: func(s string) string { return strings.ReplaceAll(s, "secret", "***") }, log: New(Options{}).log}
+	tail.drain(strings.NewReader("a secret\n\n\x1b[31mred\x1b[0m\n" + strings.Repeat("z", 3*stderrLine) + "\nlast\n"))
+	lines := strings.Split(tail.text(), "\n")
+	if len(lines) != 4 || lines[0] != "a ***" || lines[1] != "[31mred[0m" || len(lines[2]) > stderrLine+3 || lines[3] != "last" {
+		t.Errorf("lines %.100q", lines)
+	}
+	tail.drain(strings.NewReader(strings.Repeat("filler\n", 100_000)))
+	if n := len(tail.text()); n > stderrBytes || n < stderrBytes/2 {
+		t.Errorf("%d bytes kept", n)
+	}
+	if w := tail.lastWords(); !strings.HasSuffix(w, "filler | filler") {
+		t.Errorf("last words %q", w)
+	}
+}
+
+func TestFlatten(t *testing.T) {
+	res := &mcp.CallToolResult{
+		Content: []mcp.Content{
+			&mcp.TextContent{Text: "one"},
+			&mcp.ImageContent{MIMEType: "image/png", Data: []byte("12345")},
+			&mcp.AudioContent{Data: []byte("1")},
+			&mcp.ResourceLink{URI: "https://example.com/x", Name: "doc\nument"},
+			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///a", Text: "inside"}},
+			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///b", MIMEType: "application/pdf", Blob: []byte("123")}},
+			&mcp.EmbeddedResource{},
+			&mcp.TextContent{Text: "bad \xff byte"},
+		},
+		StructuredContent: map[string]any{"not": "shown"},
+		IsError:           true,
+	}
+	want := strings.Join([]string{
+		"one", "[image, image/png, 5 bytes, not shown]", "[audio, unknown type, 1 bytes, not shown]",
+		"[link, not followed: https://example.com/x doc ument]", "inside",
+		"[resource file:///b, application/pdf, 3 bytes, not shown]", "[resource without contents]", "bad � byte",
+	}, "\n")
+	if got := flatten(res, 1<<20); got.Text != want || !got.IsError || got.Cut {
+		t.Errorf("flatten: %+v", got)
+	}
+	only := &mcp.CallToolResult{StructuredContent: map[string]any{"a": 1}}
+	if got := flatten(only, 1<<20); got.Text != `{"a":1}` {
+		t.Errorf("structured: %+v", got)
+	}
+	if got := flatten(&mcp.CallToolResult{}, 1<<20); got.Text != "" || got.IsError {
+		t.Errorf("empty: %+v", got)
+	}
+}
+
+func TestCutMiddle(t *testing.T) {
+	s := strings.Repeat("ä", 1000) + strings.Repeat("ö", 1000)
+	got, cut := cutMiddle(s, 1001)
+	if !cut || !strings.HasPrefix(got, "ää") || !strings.HasSuffix(got, "öö") || !json.Valid([]byte(`"`+strings.ReplaceAll(got, "\n", "")+`"`)) || len(got) > 1100 {
+		t.Errorf("%d bytes, cut %v", len(got), cut)
+	}
+	if got, cut := cutMiddle("short", 5); cut || got != "short" {
+		t.Errorf("%q %v", got, cut)
+	}
+}
