@@ -160,6 +160,22 @@ func TestInsertManual(t *testing.T) {
 	}
 }
 
+func TestClaimRun(t *testing.T) {
+	d := openTest(t, Options{})
+	fire(t, d, "a", "a0", noon)
+	fire(t, d, "a", "a1", noon.Add(-time.Microsecond))
+	for _, c := range []struct {
+		id   string
+		now  time.Time
+		want bool
+	}{{"nobody", noon, false}, {"a1", noon.Add(-time.Second), false}, {"a1", noon, true}, {"a1", noon, false}, {"a0", noon, false}} {
+		run, got, err := d.ClaimRun(ctx, c.id, c.now)
+		if err != nil || got != c.want || got && (run.ID != c.id || run.Execution != task.Running) {
+			t.Errorf("claim %s: %v %+v %v", c.id, got, run, err)
+		}
+	}
+}
+
 func TestListings(t *testing.T) {
 	d := openTest(t, Options{})
 	for i := range 5 {

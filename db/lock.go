@@ -43,8 +43,8 @@ func (e *HeldError) Error() string {
 // LockFile is the name of the lock in the state directory.
 const LockFile = "runnerd.lock"
 
-// LockState takes the state directory for this process, or answers *HeldError at
-// once. The file stays when the lock is released: removing it could let two
+// LockState takes the state directory for this process, or answers *HeldError
+// without waiting for its holder. The file stays when the lock is released: removing it could let two
 // processes lock two files of one name.
 func LockState(dir string) (*Lock, error) {
 	path := filepath.Join(dir, LockFile)
@@ -52,12 +52,7 @@ func LockState(dir string) (*Lock, error) {
 	if err != nil {
 		return nil, wrap("lock state directory", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = heldBy(dir, f)
-		} else {
-			err = fmt.Errorf("lock state directory: %s: %w", path, err)
-		}
+	if err := take(dir, f); err != nil {
 		_ = f.Close() // nothing was written
 		return nil, err
 	}
@@ -68,9 +63,32 @@ func LockState(dir string) (*Lock, error) {
 	return l, nil
 }
 
-func heldBy(dir string, f *os.File) error {
+// looks is how often a lock is tried again that no living process has signed:
+// Holder takes it for the length of a look.
+const looks = 10
+
+func take(dir string, f *os.File) error {
+	for try := 0; ; try++ {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("lock state directory: %s: %w", f.Name(), err)
+		}
+		held := heldBy(dir, f)
+		if try >= looks || held.PID != 0 && alive(held.PID) {
+			return held
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func alive(pid int) bool { return !errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
+
+func heldBy(dir string, f *os.File) *HeldError {
 	var h holder
-	data, err := io.ReadAll(io.LimitReader(f, 4096))
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err == nil {
 		_ = json.Unmarshal(data, &h) // an unsigned lock is held all the same
 	}

@@ -45,9 +45,15 @@ func TestLockState(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), fmt.Sprint(child.Process.Pid)) {
 		t.Errorf("message %q", err)
 	}
+	if h := must[*HeldError](t)(Holder(dir)); h == nil || h.PID != child.Process.Pid {
+		t.Errorf("holder %+v", h)
+	}
 	ok(t, stdin.Close())
 	_ = child.Wait()
 
+	if h := must[*HeldError](t)(Holder(dir)); h != nil {
+		t.Errorf("a dead process holds it: %+v", h)
+	}
 	l, err := LockState(dir)
 	ok(t, err)
 	if _, err := LockState(dir); !errors.As(err, &held) || held.PID != os.Getpid() {
@@ -60,4 +66,35 @@ func TestLockState(t *testing.T) {
 	if _, err := LockState(dir + "/nowhere"); err == nil || errors.As(err, &held) && held.Dir == dir+"/nowhere" {
 		t.Errorf("no directory: %v", err)
 	}
+}
+
+// TestLockWhileOthersLook: looking keeps nobody from taking the lock, even where a
+// process that died left its name.
+func TestLockWhileOthersLook(t *testing.T) {
+	dir := t.TempDir()
+	if h := must[*HeldError](t)(Holder(dir)); h != nil {
+		t.Errorf("no file: %+v", h)
+	}
+	ok(t, os.WriteFile(dir+"/"+LockFile, []byte(`{"pid":2147483647}`), 0o600))
+	stop, done := make(chan struct{}), make(chan error)
+	go func() {
+		var err error
+		for {
+			select {
+			case <-stop:
+				done <- err
+				return
+			default:
+				_, e := Holder(dir)
+				err = errors.Join(err, e)
+			}
+		}
+	}()
+	for range 200 {
+		l, err := LockState(dir)
+		ok(t, err)
+		ok(t, l.Close())
+	}
+	close(stop)
+	ok(t, <-done)
 }

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"runnerd/agentloop"
 	"runnerd/dispatch"
 	"runnerd/scheduler"
 	"runnerd/task"
@@ -21,6 +22,7 @@ import (
 var (
 	_ scheduler.Store = (*DB)(nil)
 	_ dispatch.Store  = (*DB)(nil)
+	_ agentloop.Store = (*DB)(nil)
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
