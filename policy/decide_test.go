@@ -204,7 +204,7 @@ func TestDecideSchema(t *testing.T) {
 		refuse("refers to itself for ever", `{"$ref":"#"}`),
 		refuse("doubles thirty times", doubling),
 	})
-	if c := with(path, `{"path":"a"}`); len(schemas.byHash) == 0 || schemas.get(*c.Tool) != schemas.get(*c.Tool) {
+	if c := with(path, `{"path":"a"}`); schemas.byHash[c.Tool.Hash] == nil || schemas.byHash[c.Tool.Hash] != schemas.get(*c.Tool) {
 		t.Error("compiled schemas are not kept")
 	}
 	for i := range maxSchemas + 10 {

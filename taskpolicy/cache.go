@@ -1,7 +1,6 @@
 package taskpolicy
 
 import (
-	"database/sql"
 	"fmt"
 	"sync"
 	"time"
@@ -14,10 +13,10 @@ import (
 type caches struct {
 	ids    memo[string, checkedIDs]
 	grants memo[string, []policy.Grant]
-	texts  memo[string, string]
+	words  memo[string, string]
 	ttls   memo[string, time.Duration]
 	limits memo[string, policy.Limits]
-	rules  memo[rulesKey, policy.ConnectorRules]
+	rules  memo[layered, parsedRules]
 }
 
 // memoMost bounds one memo; a full one starts again.
@@ -49,12 +48,9 @@ func (m *memo[K, V]) get(key K, parse func(K) (V, error)) (V, error) {
 	return v, nil
 }
 
-// cached sets *to from a stored text; NULL leaves it as it is.
-func cached[V any](m *memo[string, V], name string, text sql.NullString, to *V, parse func(string) (V, error)) error {
-	if !text.Valid {
-		return nil
-	}
-	v, err := m.get(text.String, parse)
+// cached sets *to from a stored text.
+func cached[V any](m *memo[string, V], name, text string, to *V, parse func(string) (V, error)) error {
+	v, err := m.get(text, parse)
 	if err != nil {
 		return fmt.Errorf("%s is unreadable: %w", name, err)
 	}

@@ -2,9 +2,9 @@ package taskpolicy
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,28 +13,27 @@ import (
 	"runnerd/task"
 )
 
-// The columns of effectiveQuery: scope, id and layer, then eight texts whose
-// meaning depends on the scope. They are the fields of a task in order; for a
-// connector its own six and the pins.
+// effectiveQuery answers one text a row: scope, id and layer, then the fields of the
+// scope in the order of fieldsOf, for a connector also its pins. Each column that
+// crosses the driver costs more than the whole row does as one text. No JSON text
+// holds the separator, and none is the mark that stands for NULL.
 const (
-	effectiveTexts = 8
-	atPins         = 6
+	separator = "\x1e"
+	null      = "-"
 )
 
 // effectiveQuery reads the rows of one task, session and project, the daemon's, and
 // those of every connector with its pins: all that a decision depends on, in one
 // statement and so in one snapshot.
 func effectiveQuery(postgres bool) string {
-	query := `SELECT scope, id, layer, connectors, tools, allow, deny, on_ask, approval_ttl, limits, accept_risk
-	FROM policy_rows WHERE scope = 'task' AND id = ?
-UNION ALL SELECT scope, id, layer, connectors, NULL, NULL, NULL, NULL, NULL, limits, NULL
-	FROM policy_rows WHERE scope = 'session' AND id = ?
-UNION ALL SELECT scope, id, layer, connectors, NULL, NULL, NULL, NULL, NULL, limits, NULL
-	FROM policy_rows WHERE scope = 'project' AND id = ?
-UNION ALL SELECT scope, id, layer, connectors, NULL, NULL, NULL, NULL, NULL, limits, NULL
-	FROM policy_rows WHERE scope = 'daemon' AND id = 'daemon'
-UNION ALL SELECT r.scope, r.id, r.layer, r.classes, r.disabled_tools, r.trust_annotations, r.flags, r.pin, r.origin, p.pins, NULL
-	FROM policy_rows r LEFT JOIN policy_pins p ON p.connector = r.id WHERE r.scope = 'connector'`
+	own := func(scope policy.Scope, id string) string {
+		return "SELECT " + rowText(scope) + " FROM policy_rows r WHERE r.scope = '" + string(scope) + "' AND r.id = " + id
+	}
+	query := strings.Join([]string{
+		own(policy.ScopeTask, "?"), own(policy.ScopeSession, "?"), own(policy.ScopeProject, "?"), own(scopeDaemon, "'"+daemonID+"'"),
+		"SELECT " + rowText(policy.ScopeConnector, "p.pins") +
+			" FROM policy_rows r LEFT JOIN policy_pins p ON p.connector = r.id WHERE r.scope = '" + string(policy.ScopeConnector) + "'",
+	}, " UNION ALL ")
 	if postgres {
 		for i := 1; strings.Contains(query, "?"); i++ {
 			query = strings.Replace(query, "?", "$"+strconv.Itoa(i), 1)
@@ -43,31 +42,71 @@ UNION ALL SELECT r.scope, r.id, r.layer, r.classes, r.disabled_tools, r.trust_an
 	return query
 }
 
-// stored is one row of effectiveQuery.
-type stored struct {
-	scope, id, layer string
-	texts            [effectiveTexts]sql.NullString
+// rowText is the SQL expression of a row of the scope as one text.
+func rowText(scope policy.Scope, more ...string) string {
+	parts := []string{"r.scope", "r.id", "r.layer"}
+	for _, name := range fieldsOf[scope] {
+		parts = append(parts, "COALESCE(r."+name+", '"+null+"')")
+	}
+	for _, column := range more {
+		parts = append(parts, "COALESCE("+column+", '"+null+"')")
+	}
+	return strings.Join(parts, " || '"+separator+"' || ")
 }
 
-// layered is what both layers say about one scope and id.
+// layered is what both layers say about one scope and id: the texts of their
+// fields, "" for a layer without a row.
 type layered struct {
-	file, override *stored
+	file, override string
 }
 
-// text answers the value of a field after its layers and where it comes from.
-func (l *layered) text(i int) (value sql.NullString, from policy.Layer) {
-	if l.override != nil && l.override.texts[i].Valid {
-		return l.override.texts[i], policy.LayerOverride
-	}
-	if l.file != nil && l.file.texts[i].Valid {
-		return l.file.texts[i], policy.LayerFile
-	}
-	return sql.NullString{}, policy.LayerDefault
+// texts are the fields of both layers of one scope and id.
+type texts struct {
+	scope          policy.Scope
+	file, override []string
 }
 
-// hides tells whether an override replaces what a file says.
-func (l *layered) hides(i int) bool {
-	return l.file != nil && l.override != nil && l.file.texts[i].Valid && l.override.texts[i].Valid
+// split takes the texts apart. more is how many follow the scope's own fields.
+func (l layered) split(scope policy.Scope, more int) (texts, error) {
+	t := texts{scope: scope}
+	want := len(fieldsOf[scope]) + more
+	for _, layer := range []struct {
+		text string
+		to   *[]string
+	}{{l.file, &t.file}, {l.override, &t.override}} {
+		if layer.text == "" {
+			continue
+		}
+		if *layer.to = strings.Split(layer.text, separator); len(*layer.to) != want {
+			return t, fmt.Errorf("the stored row of a %s is unreadable", scope)
+		}
+	}
+	return t, nil
+}
+
+// get answers the value of a field after its layers and where it comes from.
+func (t texts) get(i int) (value string, from policy.Layer) {
+	switch {
+	case t.override != nil && t.override[i] != null:
+		return t.override[i], policy.LayerOverride
+	case t.file != nil && t.file[i] != null:
+		return t.file[i], policy.LayerFile
+	}
+	return "", policy.LayerDefault
+}
+
+// hidden names the fields where an override replaces what a file says.
+func (t texts) hidden() []string {
+	if t.file == nil || t.override == nil {
+		return nil
+	}
+	var names []string
+	for i, name := range fieldsOf[t.scope] {
+		if t.file[i] != null && t.override[i] != null {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Effective reads the policy of one task as it stands now. No row for the task, the
@@ -93,15 +132,13 @@ func (s *Store) readEffective(ctx context.Context, taskID, session, project stri
 	}
 	defer rows.Close()
 	b := builder{cache: &s.cache, e: policy.Effective{Task: taskID, Session: session, Project: project}}
-	b.connectors = make(map[string]*layered, 16)
+	b.connectors = make(map[string]layered, 16)
 	for rows.Next() {
-		r := &stored{}
-		t := &r.texts
-		err := rows.Scan(&r.scope, &r.id, &r.layer, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7])
-		if err != nil {
+		var row string
+		if err := rows.Scan(&row); err != nil {
 			return policy.Effective{}, err
 		}
-		b.add(r)
+		b.add(row)
 	}
 	if err := rows.Err(); err != nil {
 		return policy.Effective{}, err
@@ -114,30 +151,33 @@ type builder struct {
 	cache                          *caches
 	e                              policy.Effective
 	task, session, project, daemon layered
-	connectors                     map[string]*layered
+	connectors                     map[string]layered
 }
 
-func (b *builder) add(r *stored) {
-	var l *layered
-	switch policy.Scope(r.scope) {
-	case policy.ScopeTask:
-		l = &b.task
-	case policy.ScopeSession:
-		l = &b.session
-	case policy.ScopeProject:
-		l = &b.project
-	case scopeDaemon:
-		l = &b.daemon
-	default:
-		if l = b.connectors[r.id]; l == nil {
-			l = &layered{}
-			b.connectors[r.id] = l
+func (b *builder) add(row string) {
+	scope, rest, _ := strings.Cut(row, separator)
+	id, rest, _ := strings.Cut(rest, separator)
+	layer, fields, _ := strings.Cut(rest, separator)
+	put := func(l *layered) {
+		if policy.Layer(layer) == policy.LayerOverride {
+			l.override = fields
+		} else {
+			l.file = fields
 		}
 	}
-	if policy.Layer(r.layer) == policy.LayerOverride {
-		l.override = r
-	} else {
-		l.file = r
+	switch policy.Scope(scope) {
+	case policy.ScopeTask:
+		put(&b.task)
+	case policy.ScopeSession:
+		put(&b.session)
+	case policy.ScopeProject:
+		put(&b.project)
+	case scopeDaemon:
+		put(&b.daemon)
+	case policy.ScopeConnector:
+		l := b.connectors[id]
+		put(&l)
+		b.connectors[id] = l
 	}
 }
 
@@ -145,13 +185,13 @@ func (b *builder) build() (policy.Effective, error) {
 	for _, need := range []struct {
 		scope policy.Scope
 		id    string
-		have  *layered
-	}{{policy.ScopeTask, b.e.Task, &b.task}, {policy.ScopeSession, b.e.Session, &b.session}, {policy.ScopeProject, b.e.Project, &b.project}} {
-		if need.have.file == nil && (need.scope != policy.ScopeProject || need.id != "") {
+		have  layered
+	}{{policy.ScopeTask, b.e.Task, b.task}, {policy.ScopeSession, b.e.Session, b.session}, {policy.ScopeProject, b.e.Project, b.project}} {
+		if need.have.file == "" && (need.scope != policy.ScopeProject || need.id != "") {
 			return policy.Effective{}, fmt.Errorf("%s %q: %w", need.scope, need.id, ErrNoRow)
 		}
 	}
-	for _, step := range []func() error{b.tiers, b.taskFields, b.limits, b.rules} {
+	for _, step := range []func() error{b.ownFields, b.tierFields, b.rules} {
 		if err := step(); err != nil {
 			return policy.Effective{}, err
 		}
@@ -159,83 +199,114 @@ func (b *builder) build() (policy.Effective, error) {
 	return b.e, nil
 }
 
-// tiers reads the three lists of reachability.
-func (b *builder) tiers() error {
-	for _, tier := range []struct {
-		name string
-		rows *layered
-		to   *task.List[string]
-	}{{"task", &b.task, &b.e.TaskConnectors}, {"session", &b.session, &b.e.SessionConnectors}, {"project", &b.project, &b.e.ProjectConnectors}} {
-		text, _ := tier.rows.text(0)
-		if !text.Valid {
+// ownFields reads what the task says. Unreadable grants and deny lines are errors:
+// leaving one out could widen rights.
+func (b *builder) ownFields() error {
+	e := &b.e
+	e.OnAsk, e.ApprovalTTL = policy.OnAskDeny, policy.DefaultApprovalTTL
+	e.Sources = make(map[string]policy.Layer, len(fieldsOf[policy.ScopeTask]))
+	fields, err := b.task.split(policy.ScopeTask, 0)
+	if err != nil {
+		return err
+	}
+	for _, name := range fields.hidden() {
+		e.Hidden = append(e.Hidden, "task "+e.Task+": "+name)
+	}
+	for i, name := range fieldsOf[policy.ScopeTask] {
+		text, from := fields.get(i)
+		e.Sources[name] = from
+		if from == policy.LayerDefault {
 			continue
 		}
-		list, err := b.cache.ids.get(text.String, parseIDs)
-		if err != nil {
-			return fmt.Errorf("connectors of the %s: %w", tier.name, err)
+		if err := b.ownField(name, text); err != nil {
+			return err
 		}
-		*tier.to = list.ids
-		for _, w := range list.warnings {
-			b.e.Warnings = append(b.e.Warnings, "connectors of the "+tier.name+": "+w)
-		}
+	}
+	e.Limits = e.Limits.Or(policy.DefaultLimits())
+	return nil
+}
+
+func (b *builder) ownField(name, text string) error {
+	c, e := b.cache, &b.e
+	switch name {
+	case "connectors":
+		return b.tier("task", text, &e.TaskConnectors)
+	case "tools":
+		b.selection(text)
+		return nil
+	case "allow":
+		return cached(&c.grants, name, text, &e.Allow, parseGrants)
+	case "deny":
+		return cached(&c.grants, name, text, &e.Deny, parseGrants)
+	case "on_ask":
+		return cached(&c.words, name, text, (*string)(&e.OnAsk), parseText)
+	case "approval_ttl":
+		return cached(&c.ttls, name, text, &e.ApprovalTTL, parseStoredTTL)
+	case "limits":
+		return cached(&c.limits, "limits of the task", text, &e.Limits, parseLimits)
+	}
+	return cached(&c.words, name, text, &e.AcceptRisk, parseText)
+}
+
+// tier reads one list of reachability.
+func (b *builder) tier(who, text string, to *task.List[string]) error {
+	list, err := b.cache.ids.get(text, parseIDs)
+	if err != nil {
+		return fmt.Errorf("connectors of the %s: %w", who, err)
+	}
+	*to = list.ids
+	for _, w := range list.warnings {
+		b.e.Warnings = append(b.e.Warnings, "connectors of the "+who+": "+w)
 	}
 	return nil
 }
 
-// taskFields reads what only a task has. Unreadable grants and deny lines are
-// errors: leaving one out could widen rights.
-func (b *builder) taskFields() error {
-	b.e.Sources = make(map[string]policy.Layer, effectiveTexts)
-	e := &b.e
-	var texts [effectiveTexts]sql.NullString
-	for i, name := range fieldsOf[policy.ScopeTask] {
-		texts[i], e.Sources[name] = b.task.text(i)
-		if b.task.hides(i) {
-			e.Hidden = append(e.Hidden, "task "+e.Task+": "+name)
-		}
+func (b *builder) selection(text string) {
+	list, err := b.cache.ids.get(text, parseIDs)
+	if err != nil {
+		b.e.Warnings = append(b.e.Warnings, "tools: want a list of connector ids; the stored value counts as absent")
+		b.e.Sources["tools"] = policy.LayerDefault
+		return
 	}
-	if texts[1].Valid {
-		list, err := b.cache.ids.get(texts[1].String, parseIDs)
-		if err != nil {
-			e.Warnings = append(e.Warnings, "tools: want a list of connector ids; the stored value counts as absent")
-			e.Sources["tools"] = policy.LayerDefault
-		} else {
-			e.Tools = list.ids
-			for _, w := range list.warnings {
-				e.Warnings = append(e.Warnings, "tools: "+w)
-			}
-		}
+	b.e.Tools = list.ids
+	for _, w := range list.warnings {
+		b.e.Warnings = append(b.e.Warnings, "tools: "+w)
 	}
-	e.OnAsk, e.ApprovalTTL = policy.OnAskDeny, policy.DefaultApprovalTTL
-	for _, err := range []error{
-		cached(&b.cache.grants, "allow", texts[2], &e.Allow, parseGrants),
-		cached(&b.cache.grants, "deny", texts[3], &e.Deny, parseGrants),
-		cached(&b.cache.texts, "on_ask", texts[4], (*string)(&e.OnAsk), parseText),
-		cached(&b.cache.ttls, "approval_ttl", texts[5], &e.ApprovalTTL, parseStoredTTL),
-		cached(&b.cache.texts, "accept_risk", texts[7], &e.AcceptRisk, parseText),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// limits holds the task's limits, completed by the defaults, against the
-// project's: the tighter one counts.
-func (b *builder) limits() error {
-	var own, project policy.Limits
-	for _, l := range []struct {
-		name string
-		rows *layered
-		to   *policy.Limits
-	}{{"limits of the task", &b.task, &own}, {"limits of the project", &b.project, &project}, {"limits of the daemon", &b.daemon, &b.e.Day}} {
-		text, _ := l.rows.text(6)
-		if err := cached(&b.cache.limits, l.name, text, l.to, parseLimits); err != nil {
+// tierFields reads what the session, the project and the daemon say. A project's
+// limits bound the task's own: the tighter one counts.
+func (b *builder) tierFields() error {
+	fields, err := b.session.split(policy.ScopeSession, 0)
+	if err != nil {
+		return err
+	}
+	if text, from := fields.get(0); from != policy.LayerDefault {
+		if err := b.tier("session", text, &b.e.SessionConnectors); err != nil {
 			return err
 		}
 	}
-	b.e.Limits = own.Or(policy.DefaultLimits()).Tighter(project)
+	if fields, err = b.project.split(policy.ScopeProject, 0); err != nil {
+		return err
+	}
+	if text, from := fields.get(0); from != policy.LayerDefault {
+		if err := b.tier("project", text, &b.e.ProjectConnectors); err != nil {
+			return err
+		}
+	}
+	if text, from := fields.get(1); from != policy.LayerDefault {
+		var project policy.Limits
+		if err := cached(&b.cache.limits, "limits of the project", text, &project, parseLimits); err != nil {
+			return err
+		}
+		b.e.Limits = b.e.Limits.Tighter(project)
+	}
+	if fields, err = b.daemon.split(scopeDaemon, 0); err != nil {
+		return err
+	}
+	if text, from := fields.get(0); from != policy.LayerDefault {
+		return cached(&b.cache.limits, "limits of the daemon", text, &b.e.Day, parseLimits)
+	}
 	return nil
 }
 
@@ -244,49 +315,53 @@ func (b *builder) limits() error {
 func (b *builder) rules() error {
 	b.e.Connectors = make(map[string]policy.ConnectorRules, len(b.connectors))
 	for id, l := range b.connectors {
-		if l.file == nil {
+		if l.file == "" {
 			continue
 		}
-		var key rulesKey
-		for i := range key {
-			key[i], _ = l.text(i)
-			if i < atPins && l.hides(i) {
-				b.e.Hidden = append(b.e.Hidden, "connector "+id+": "+fieldsOf[policy.ScopeConnector][i])
-			}
-		}
-		rules, err := b.cache.rules.get(key, parseRules)
+		parsed, err := b.cache.rules.get(l, parseRules)
 		if err != nil {
 			return fmt.Errorf("connector %s: %w", id, err)
 		}
-		b.e.Connectors[id] = rules
+		b.e.Connectors[id] = parsed.rules
+		for _, name := range parsed.hidden {
+			b.e.Hidden = append(b.e.Hidden, "connector "+id+": "+name)
+		}
 	}
+	slices.Sort(b.e.Hidden)
 	return nil
 }
 
-// rulesKey is everything that ConnectorRules is made of, as it is stored.
-type rulesKey [atPins + 1]sql.NullString
+// parsedRules are a connector's rules and the fields that an override hides.
+type parsedRules struct {
+	rules  policy.ConnectorRules
+	hidden []string
+}
 
-func parseRules(key rulesKey) (policy.ConnectorRules, error) {
+func parseRules(l layered) (out parsedRules, err error) {
+	fields, err := l.split(policy.ScopeConnector, 1)
+	if err != nil {
+		return out, err
+	}
 	rules := policy.ConnectorRules{Pin: policy.PinFirstUse}
 	var disabled task.List[string]
 	var flags task.List[policy.Flag]
-	for i, to := range []any{&rules.Classes, &disabled, &rules.TrustAnnotations, &flags, &rules.Pin, &rules.Origin} {
-		if !key[i].Valid {
+	targets := []any{&rules.Classes, &disabled, &rules.TrustAnnotations, &flags, &rules.Pin, &rules.Origin}
+	for i, to := range targets {
+		text, from := fields.get(i)
+		if from == policy.LayerDefault {
 			continue
 		}
-		if err := json.Unmarshal([]byte(key[i].String), to); err != nil {
-			return rules, fmt.Errorf("%s is unreadable: %w", fieldsOf[policy.ScopeConnector][i], err)
+		if err := json.Unmarshal([]byte(text), to); err != nil {
+			return out, fmt.Errorf("%s is unreadable: %w", fieldsOf[policy.ScopeConnector][i], err)
 		}
 	}
 	rules.Disabled, rules.Flags = disabled.Items(), flags.Items()
-	if key[atPins].Valid {
-		pins, err := parsePins(key[atPins].String)
-		if err != nil {
-			return rules, err
+	if text := fields.file[len(targets)]; text != null {
+		if rules.Pins, err = parsePins(text); err != nil {
+			return out, err
 		}
-		rules.Pins = pins
 	}
-	return rules, nil
+	return parsedRules{rules, fields.hidden()}, nil
 }
 
 // checkedIDs is a list of connector ids and what was dropped from it.

@@ -115,10 +115,9 @@ func place(dsn string) string {
 }
 
 // scopeDaemon is the one row that holds the daemon's own limits per day.
-const (
-	scopeDaemon policy.Scope = "daemon"
-	daemonID                 = "daemon"
-)
+const scopeDaemon policy.Scope = "daemon"
+
+const daemonID = "daemon"
 
 // transact runs f in one bounded write transaction that holds the history chain,
 // so that every change and its history row stand or fall together.

@@ -165,6 +165,7 @@ func TestEffectiveRefuses(t *testing.T) {
 		{"limits unreadable", `UPDATE policy_rows SET limits = '{"step":1}' WHERE scope = 'task'`, "limits of the task is unreadable"},
 		{"classes unreadable", `UPDATE policy_rows SET classes = '[]' WHERE id = 'mail'`, "connector mail: classes is unreadable"},
 		{"pins unreadable", `INSERT INTO policy_pins VALUES ('mail', 'null')`, "connector mail: stored pins"},
+		{"a separator in a value", `UPDATE policy_rows SET accept_risk = '"a' || char(30) || 'b"' WHERE scope = 'task'`, "row of a task is unreadable"},
 		{"table gone", `DROP TABLE policy_pins`, "policy_pins"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -550,8 +551,7 @@ func TestPrune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cut := time.Now()
-	time.Sleep(time.Millisecond) // so that the next row is later than cut
+	cut := all[0].At.Add(time.Microsecond)
 	if _, err := set(t, s, policy.ScopeTask, "brief", "tools=[]"); err != nil {
 		t.Fatal(err)
 	}
