@@ -61,17 +61,17 @@ func (a *assembly) checkTask(p *parsed) []Problem {
 	if own.Schedule == nil && full.Schedule != nil {
 		out = append(out, a.checkSchedule(p, full, nil)...)
 	}
-	out = append(out, a.checkRequire(p, own)...)
+	out = append(out, a.checkRequire(p, own, full.Project)...)
 	out = append(out, a.checkPrices(p, full)...)
 	a.warnUnreachableTools(p, own)
 	return out
 }
 
 // checkRequire wants the required connectors to be reachable.
-func (a *assembly) checkRequire(p *parsed, own taskKeys) (out []Problem) {
+func (a *assembly) checkRequire(p *parsed, own taskKeys, project string) (out []Problem) {
 	reach, from := own.Connectors, "the task's connectors"
 	if reach == nil {
-		reach, from = a.projects[own.Project].Connectors, "the project's connectors"
+		reach, from = a.projects[project].Connectors, "the project's connectors"
 	}
 	if reach == nil {
 		return nil

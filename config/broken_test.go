@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -203,6 +204,7 @@ func TestBrokenFiles(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			d := newDir(t, base(nil))
 			d.write(tt.file, tt.text)
 			got := texts(load(t, d.loader(func(o *Options) { o.CheckSchedule = check })).Problems)
@@ -219,6 +221,17 @@ func sameText(got, want string) bool {
 		return strings.HasPrefix(got, head)
 	}
 	return got == want
+}
+
+func TestManyProblemsAreBounded(t *testing.T) {
+	text := "prompt: p\n"
+	for i := range 500 {
+		text += fmt.Sprintf("bad%d: 1\n", i)
+	}
+	p := parse("tasks/t.yaml", kindTask, []byte(text))
+	if n := len(p.problems); n != maxProblems+1 || !strings.Contains(p.problems[n-1].Error(), "400 more problems") {
+		t.Errorf("%d problems, last %q", n, p.problems[n-1].Error())
+	}
 }
 
 // Broken files do not keep the others from running.

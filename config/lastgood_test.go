@@ -59,6 +59,7 @@ func TestLastGood(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			d := newDir(t, good)
 			l, rows := d.loader(), stored{}
 			before := load(t, l)

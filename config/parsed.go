@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -38,6 +40,9 @@ func sumOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// maxProblems bounds what is said about one file.
+const maxProblems = 100
+
 // parse reads content as a file of the kind. It never fails: what is wrong is in
 // problems, and what could be read is there.
 func parse(rel string, k kind, content []byte) *parsed {
@@ -60,6 +65,10 @@ func parse(rel string, k kind, content []byte) *parsed {
 	}
 	p.validate(partial)
 	p.decode(prompt)
+	if more := len(p.problems) - maxProblems; more > 0 {
+		p.problems = sortProblems(p.problems)[:maxProblems]
+		p.complain(nil, fmt.Sprintf("%d more problems in this file", more), "", "mend those above first")
+	}
 	p.tree.value, p.tree.src.text, p.tree.problems = nil, nil, nil
 	return p
 }
@@ -218,11 +227,21 @@ func (p *parsed) problemAt(at []string, what, expected, hint string) Problem {
 // below returns path with more steps, in memory of its own.
 func below(path []string, more ...string) []string { return append(slices.Clone(path), more...) }
 
+// knownZones holds the names that were found, so that each is read once; there
+// are no more of them than the system has zones.
+var knownZones sync.Map
+
 // zoneError tells whether an IANA zone is known here.
 func zoneError(name string) error {
+	if _, ok := knownZones.Load(name); ok {
+		return nil
+	}
 	if name == "Local" {
 		return errLocalZone
 	}
 	_, err := time.LoadLocation(name)
+	if err == nil {
+		knownZones.Store(name, true)
+	}
 	return err
 }

@@ -96,7 +96,14 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, errors.New("references to other documents are not followed")
 }
 
-func compileText(text []byte) (*jsonschema.Schema, error) {
+// compileText compiles a schema, a user's too; a panic of the library's comes
+// back as an error, since a file must not end the daemon.
+func compileText(text []byte) (s *jsonschema.Schema, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			s, err = nil, fmt.Errorf("%v", r)
+		}
+	}()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
