@@ -427,6 +427,10 @@ func TestSyncFiles(t *testing.T) {
 	if err := s.SyncFiles(t.Context(), rows[2:3], day, "files"); err != nil {
 		t.Fatal(err)
 	}
+	after := count()
+	if err := s.SyncFiles(t.Context(), rows[2:3], day, "files"); err != nil || count() != after {
+		t.Errorf("the same once more: %d history rows, %v", count()-after, err)
+	}
 	e, err := s.Effective(t.Context(), "brief", "brief", "")
 	if err != nil || len(e.Connectors) != 1 || len(e.Allow) != 1 {
 		t.Errorf("a retired task's policy: %+v %v", e, err)
