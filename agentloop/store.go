@@ -21,8 +21,8 @@ type Store interface {
 	RunReceipts(ctx context.Context, run string) ([]task.Receipt, error)
 	RunApprovals(ctx context.Context, run string) ([]task.Approval, error)
 
-	// Append stores messages in one transaction and sets their Seq. Usage on an
-	// assistant message is booked to the task's day and to the daemon's total day
+	// Append stores messages in one transaction and sets their Seq. Usage on a
+	// message is booked to the task's day and to the daemon's total day
 	// in the same transaction, and added to the run.
 	Append(ctx context.Context, days task.Days, msgs ...*task.Message) error
 	// Intend stores the decision and the intent to dispatch, before dispatch, and
@@ -41,7 +41,8 @@ type Store interface {
 	// asked anew.
 	Supersede(ctx context.Context, old string, ask *task.Approval) error
 
-	// Update stores what changed on a run that this worker holds (marks, outcome,
+	// Update stores what changed on a run that this worker holds; one that is to
+	// wait although nothing is pending any more is queued instead (marks, outcome,
 	// output, counters, wall, execution). It checks the transition against
 	// task.Execution.CanMove and the attempt against the stored one, so that a
 	// worker that lost its run cannot write.
@@ -85,4 +86,3 @@ type CallError interface {
 type Files interface {
 	Freshen(ctx context.Context, taskID string) error
 }
-

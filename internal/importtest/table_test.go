@@ -39,6 +39,7 @@ var packages = map[string]row{
 	"systemd":           {"what the service manager is told and hands over", nil},
 
 	"internal/importtest": {"this test", nil},
+	"internal/looptest":   {"a whole loop over real stores, for tests", []string{everything}},
 	"internal/npmtest":    {"finds the npm programs that tests talk to", nil},
 }
 
@@ -69,7 +70,7 @@ var libraries = map[string][]string{
 	"github.com/gowebpki/jcs":                  {"policy"},
 	"github.com/jackc/pgx/v5":                  {"db", "taskpolicy"},
 	"github.com/landlock-lsm/go-landlock":      {"connector"},
-	"github.com/modelcontextprotocol/go-sdk":   {"connector", "builtin"},
+	"github.com/modelcontextprotocol/go-sdk":   {"connector", "builtin", "internal/looptest"},
 	"github.com/nicholas-fedor/shoutrrr":       {"deliver"},
 	"github.com/prometheus/client_golang":      {"control"},
 	"github.com/robfig/cron/v3":                {"scheduler"},
@@ -79,7 +80,7 @@ var libraries = map[string][]string{
 	"github.com/tmaxmax/go-sse":                {"control", "llm/openai", "llm/anthropic"},
 	"github.com/uptrace/bun":                   {"db", "taskpolicy"},
 	"go.uber.org/zap":                          {anyone},
-	"go.yaml.in/yaml/v3":                       {"config", "llm/scripted", "policy"},
+	"go.yaml.in/yaml/v3":                       {"config", "llm/scripted", "policy", "grounding"},
 	"golang.org/x":                             {anyone},
 	"modernc.org/sqlite":                       {"db", "taskpolicy"},
 }

@@ -1,0 +1,213 @@
+package agentloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/grounding"
+	"runnerd/llm"
+	"runnerd/task"
+)
+
+// stop ends a run with an execution and a reason.
+type stop struct {
+	execution task.Execution
+	reason    string
+}
+
+func (s *stop) Error() string { return s.reason }
+
+func (a *attempt) fail(format string, args ...any) error {
+	return &stop{task.Failed, fmt.Sprintf(format, args...)}
+}
+
+// retryable ends this attempt; the run goes on later if its retry rule allows.
+type retryable struct {
+	reason string
+	after  time.Duration // the vendor's Retry-After
+}
+
+func (e *retryable) Error() string { return e.reason }
+
+// parked ends this attempt: the run waits for a person.
+var errParked = errors.New("waiting for approval")
+
+// conclude records how the attempt ended, under a context that survives the
+// cancellation that may have ended it.
+func (a *attempt) conclude(ctx context.Context, err error) error {
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.FinalWrites)
+	defer cancel()
+	a.run.Wall = a.wallSpent + time.Since(a.started)
+	a.run.Steps, a.run.Calls = a.steps(), a.dispatched()
+	a.run.SetRefused(a.refused())
+
+	var s *stop
+	var again *retryable
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		return a.complete(final)
+	case errors.As(err, &s):
+		return a.end(final, s.execution, s.reason)
+	case errors.Is(err, errParked):
+		return a.park(final)
+	case errors.Is(cause, task.ErrShutdown):
+		return a.end(final, task.Interrupted, cause.Error())
+	case cause != nil:
+		return a.cutShort(final, cause)
+	case errors.As(err, &again):
+		return a.retry(final, again)
+	case llm.ErrorKind(err) != "":
+		return a.end(final, task.Failed, "model: "+a.Redact.Text(err.Error()))
+	}
+	return errors.Join(err, a.end(final, task.Failed, "internal: "+a.Redact.Text(err.Error())))
+}
+
+func (a *attempt) cutShort(ctx context.Context, cause error) error {
+	var c *task.CancelledError
+	switch {
+	case errors.As(cause, &c):
+		return a.end(ctx, task.Cancelled, c.Reason)
+	case errors.Is(cause, errWall):
+		return a.end(ctx, task.Limited, fmt.Sprintf("wall limit of %s reached", *a.limits.Wall))
+	}
+	return a.end(ctx, task.Interrupted, cause.Error())
+}
+
+// retry queues the run again if its rule allows a further attempt.
+func (a *attempt) retry(ctx context.Context, e *retryable) error {
+	if a.run.Attempt >= a.spec.Retry.Attempts {
+		return a.end(ctx, task.Failed, a.Redact.Text(e.reason))
+	}
+	pause := max(backoff(a.spec.Retry.Backoff, a.run.Attempt-1), e.after)
+	a.run.Execution, a.run.Reason = task.Queued, a.Redact.Text(e.reason)
+	a.run.NotBefore = time.Now().Add(pause)
+	a.log.Warn("run will be retried", zap.String("reason", a.run.Reason), zap.Duration("pause", pause))
+	return a.write(ctx, a.Store.Retry)
+}
+
+// park leaves the run waiting for a person. If everything was settled in the
+// meantime the store queues it at once.
+func (a *attempt) park(ctx context.Context) error {
+	a.run.Execution, a.run.Reason = task.Waiting, errParked.Error()
+	return a.write(ctx, a.Store.Update)
+}
+
+// complete finishes a run whose model has said its last word.
+func (a *attempt) complete(ctx context.Context) error {
+	last := a.lastWord()
+	a.run.Output = join(last.Text, last.Notice)
+	if last.Text == "" {
+		a.run.Mark(task.MarkEmptyAnswer)
+	}
+	return a.end(ctx, task.Completed, "")
+}
+
+// end writes the final execution. Nothing of the run stays open: calls without
+// an answer are answered, intents without an outcome get one.
+func (a *attempt) end(ctx context.Context, e task.Execution, reason string) error {
+	err := a.abandonIf(ctx, e)
+	a.run.SetRefused(a.refused())
+	a.run.Execution = e
+	a.run.FinishedAt = time.Now()
+	a.run.Delivery = task.DeliveryNone
+	if e != task.Interrupted && len(a.spec.Deliver) > 0 {
+		a.run.Delivery = task.DeliveryPending
+	}
+	if e == task.Interrupted {
+		a.run.FinishedAt = time.Time{}
+	}
+	a.run.Reason = a.reason(reason)
+	err = errors.Join(err, a.write(ctx, a.Store.Update))
+	a.log.Info("run ended", zap.String("status", string(a.run.Status())), zap.String("reason", a.run.Reason),
+		zap.Int("attempt", a.run.Attempt), zap.Int64("tokens", a.run.Usage.Tokens()), zap.Duration("wall", a.run.Wall))
+	return err
+}
+
+// reason is the one sentence that says why a run is not ok.
+func (a *attempt) reason(given string) string {
+	switch {
+	case given != "":
+		return given
+	case a.run.HasMark(task.MarkUnknownEffect):
+		return "a write or exec was sent and its outcome is not known; check before repeating it"
+	case a.run.Refused() > 0:
+		return a.lastRefusal()
+	case a.run.Outcome == task.OutcomeFailed || a.run.Outcome == task.OutcomeNeedsAttention:
+		return "the agent reported " + string(a.run.Outcome)
+	case a.run.HasMark(task.MarkEmptyAnswer):
+		return "the model gave an empty answer"
+	case a.run.HasMark(task.MarkUnverifiedClaims):
+		return "the answer claims work that no receipt backs"
+	case a.run.HasMark(task.MarkInvalidOutput):
+		return "the answer does not fit output_schema"
+	}
+	return ""
+}
+
+// abandonIf closes what is open, unless the run only pauses for a shutdown, where
+// just the intents under way are settled.
+func (a *attempt) abandonIf(ctx context.Context, e task.Execution) error {
+	if e == task.Interrupted {
+		return nil
+	}
+	return a.abandon(ctx)
+}
+
+// write tries a final write again while the store is busy: a finished run that
+// stays "running" would be a lie.
+func (a *attempt) write(ctx context.Context, store func(context.Context, task.Run) error) error {
+	var err error
+	for pause := 50 * time.Millisecond; ; pause *= 2 {
+		if err = store(ctx, a.run); err == nil {
+			return nil
+		}
+		var moved *task.TransitionError
+		if errors.As(err, &moved) || !sleep(ctx, pause) {
+			return fmt.Errorf("store run %s as %s: %w", a.run.ID, a.run.Execution, err)
+		}
+	}
+}
+
+// check compares the final text with the receipts and stamps the message.
+func (a *attempt) check(msg *task.Message) {
+	result := grounding.Check(msg.Text, a.receipts)
+	if result.Notice == "" {
+		return
+	}
+	a.run.Mark(task.MarkUnverifiedClaims)
+	msg.Notice = join(msg.Notice, result.Notice)
+}
+
+func join(text, notice string) string {
+	if notice == "" {
+		return text
+	}
+	if text == "" {
+		return notice
+	}
+	return text + "\n\n" + notice
+}
+
+// sleep waits for d and tells whether the context let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// backoff doubles from base, n times, up to an hour.
+func backoff(base time.Duration, n int) time.Duration {
+	for ; n > 0 && base < time.Hour; n-- {
+		base *= 2
+	}
+	return min(base, time.Hour)
+}

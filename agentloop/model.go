@@ -1,0 +1,51 @@
+package agentloop
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"runnerd/llm"
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+// The tool modes (DESIGN, section 6, "honest tool support").
+const (
+	toolsAuto   = "auto"
+	toolsFenced = "fenced"
+	toolsNone   = "none"
+)
+
+func (a *attempt) openModel(ctx context.Context) error { return a.useModel(ctx, a.spec.Model) }
+
+func (a *attempt) useModel(ctx context.Context, name string) error {
+	model, spec, err := a.Models.Model(ctx, name)
+	if err != nil {
+		return a.fail("model %s: %s", name, a.Redact.Text(err.Error()))
+	}
+	a.model, a.modelSpec, a.fenced = model, spec, false
+	if spec.ToolMode == toolsFenced || spec.ToolMode == toolsAuto && a.run.HasMark(task.MarkToolsFenced) {
+		a.model, a.fenced = llm.Fenced(model), true
+	}
+	return nil
+}
+
+// useFenced goes on with calls written as fenced blocks, for this run, because
+// the vendor rejected native ones.
+func (a *attempt) useFenced() {
+	a.model, a.fenced = llm.Fenced(a.model), true
+	a.run.Mark(task.MarkToolsFenced)
+	a.log.Warn("vendor rejects native tools; fenced calls are used for this run", zap.String("model", a.modelSpec.Name))
+}
+
+func (a *attempt) toolMode() string { return a.modelSpec.ToolMode }
+
+// noTools marks a run whose model can take no tools although some were chosen.
+func (a *attempt) noTools(eff policy.Effective) {
+	if eff.Tools.Len() > 0 || eff.TaskConnectors.Len() > 0 || eff.SessionConnectors.Len() > 0 || eff.ProjectConnectors.Len() > 0 {
+		a.run.Mark(task.MarkToolsUnsupported)
+	}
+}
+
+const noToolsNotice = "[runnerd] This model cannot call tools (tool_mode: none); the connectors that were selected for it were not available in this run."

@@ -1,0 +1,227 @@
+package agentloop
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/llm"
+	"runnerd/task"
+)
+
+const (
+	// defaultContext is assumed of a model that names no context_tokens.
+	defaultContext = 32768
+	// keepTail is the part of the context that recent messages keep when older
+	// ones are summarised.
+	keepTail = 0.5
+	// summaryTokens bounds the summary itself.
+	summaryTokens = 1024
+)
+
+func (a *attempt) contextTokens() int {
+	if a.modelSpec.ContextTokens > 0 {
+		return a.modelSpec.ContextTokens
+	}
+	return defaultContext
+}
+
+// history is the session as the model may see it: well formed, and within the
+// context with room for the answer. head is what else the request holds.
+func (a *attempt) history(ctx context.Context, head int) ([]task.Message, error) {
+	msgs, err := a.window(ctx)
+	if err != nil {
+		return nil, err
+	}
+	room := a.contextTokens() - head - a.answerRoom()
+	if total(msgs) <= room || a.compacted {
+		return msgs, nil
+	}
+	if err := a.compact(ctx, false); err != nil {
+		return nil, err
+	}
+	return a.window(ctx)
+}
+
+func (a *attempt) answerRoom() int {
+	room := a.modelSpec.MaxOutputTokens
+	if room == 0 {
+		room = 2048
+	}
+	return min(room, a.contextTokens()/4)
+}
+
+func total(msgs []task.Message) int {
+	n := 0
+	for i := range msgs {
+		n += messageSize(&msgs[i])
+	}
+	return n
+}
+
+func (a *attempt) window(ctx context.Context) ([]task.Message, error) {
+	msgs, err := a.Store.Window(ctx, a.run.Session)
+	if err != nil {
+		return nil, fmt.Errorf("read session: %w", err)
+	}
+	return wellFormed(msgs), nil
+}
+
+// wellFormed makes a window that every vendor accepts: the newest summary first,
+// no answer without its call, no call without its answer, and no beginning in
+// the middle of a turn. It changes the view only, never what is stored.
+func wellFormed(msgs []task.Message) []task.Message {
+	var summary *task.Message
+	answers := map[string]task.Message{}
+	for i := range msgs {
+		switch m := &msgs[i]; m.Role {
+		case task.RoleSummary:
+			summary = m
+		case task.RoleTool:
+			answers[m.Run+"\x00"+m.CallID] = *m
+		}
+	}
+	var out []task.Message
+	if summary != nil {
+		out = append(out, *summary)
+	}
+	for i := range msgs {
+		m := msgs[i]
+		switch m.Role {
+		case task.RoleUser:
+			out = append(out, m)
+		case task.RoleAssistant:
+			if m.Text == "" && len(m.Calls) == 0 && len(m.Opaque) == 0 {
+				continue // an empty answer; vendors refuse it as history
+			}
+			m.Text = join(m.Text, m.Notice)
+			out = append(out, m)
+			for _, c := range m.Calls {
+				out = append(out, answerTo(answers, m, c))
+			}
+		}
+	}
+	return out
+}
+
+func answerTo(answers map[string]task.Message, m task.Message, c task.ToolCall) task.Message {
+	if answer, ok := answers[m.Run+"\x00"+c.ID]; ok {
+		return answer
+	}
+	return task.Message{
+		Session: m.Session, Run: m.Run, Step: m.Step, Role: task.RoleTool, CallID: c.ID,
+		Text: errorText("This call has no recorded answer."), IsError: true, At: m.At,
+	}
+}
+
+// compact makes room: older messages are summarised by the model, or where that
+// fails by rule, and the window begins at the recent ones. It never cuts into a
+// turn, and it is done at most once per attempt.
+func (a *attempt) compact(ctx context.Context, hard bool) error {
+	a.compacted = true
+	msgs, err := a.Store.Window(ctx, a.run.Session)
+	if err != nil {
+		return fmt.Errorf("read session: %w", err)
+	}
+	share := keepTail
+	if hard {
+		share = keepTail / 2
+	}
+	from := tailStart(msgs, int(share*float64(a.contextTokens())))
+	if from == 0 {
+		return &stop{task.Failed, "the context is full and nothing older can be summarised; raise context_tokens or use session: fresh"}
+	}
+	text, usage := a.summarise(ctx, older(msgs, from))
+	for i := range msgs[:from] {
+		if msgs[i].Run == a.run.ID && msgs[i].Role == task.RoleUser {
+			text += "\n\n[the task of this run, word for word]\n" + msgs[i].Text
+		}
+	}
+	msg := &task.Message{
+		Session: a.run.Session, Run: a.run.ID, Role: task.RoleSummary, Text: a.Redact.Text(text),
+		Usage: usage, Model: a.modelSpec.Name, At: time.Now(),
+	}
+	if err := a.Store.Append(ctx, a.days(), msg); err != nil {
+		return fmt.Errorf("store summary: %w", err)
+	}
+	if err := a.Store.StartWindow(ctx, a.run.Session, msgs[from].Seq); err != nil {
+		return fmt.Errorf("move window: %w", err)
+	}
+	a.run.Mark(task.MarkCompacted)
+	a.log.Info("session compacted", zap.Int("messages", from))
+	return nil
+}
+
+// tailStart finds where the recent messages begin that fit into room tokens: at
+// a user message, or else at an assistant message, so that no turn is cut.
+func tailStart(msgs []task.Message, room int) int {
+	n, user, turn := 0, 0, 0
+	for i := len(msgs) - 1; i > 0; i-- {
+		if n += messageSize(&msgs[i]); n > room && (user > 0 || turn > 0) {
+			break
+		}
+		switch msgs[i].Role {
+		case task.RoleUser:
+			user = i
+		case task.RoleAssistant:
+			turn = i
+		}
+	}
+	if user > 0 {
+		return user
+	}
+	return turn
+}
+
+// older is what a compaction replaces: the messages before from, and an earlier
+// summary wherever it stands.
+func older(msgs []task.Message, from int) []task.Message {
+	var list []task.Message
+	for i := range msgs {
+		if i < from || msgs[i].Role == task.RoleSummary {
+			list = append(list, msgs[i])
+		}
+	}
+	return list
+}
+
+// summarise asks the model, and falls back to a rule that needs none: the last
+// words of each run.
+func (a *attempt) summarise(ctx context.Context, msgs []task.Message) (string, *task.Usage) {
+	const order = "Summarise the conversation so far for your own later use: facts, decisions, open points. At most 400 words. Call no tools."
+	req := &llm.Request{System: order, MaxOutputTokens: summaryTokens}
+	req.Messages = append(wellFormed(msgs[tailStart(msgs, a.contextTokens()/2):]), task.Message{
+		Session: a.run.Session, Run: a.run.ID, Role: task.RoleUser, Text: order,
+	})
+	if a.bound(ctx, req) != nil {
+		return ruleSummary(msgs), nil
+	}
+	resp, err := a.next(ctx, req)
+	if err != nil || resp.Text == "" {
+		return ruleSummary(msgs), nil
+	}
+	usage := a.priced(resp.Usage)
+	a.run.Usage = a.run.Usage.Add(usage)
+	return "[summary of earlier messages]\n" + cut(resp.Text, 4*summaryTokens), &usage
+}
+
+func ruleSummary(msgs []task.Message) string {
+	var b strings.Builder
+	for i := range msgs {
+		m := &msgs[i]
+		switch {
+		case m.Role == task.RoleSummary:
+			fmt.Fprintf(&b, "%s\n", cut(m.Text, summaryTokens))
+		case m.Role == task.RoleAssistant && len(m.Calls) == 0 && m.Text != "":
+			fmt.Fprintf(&b, "- %s: %s\n", m.At.UTC().Format(time.DateTime), cut(m.Text, 300))
+		}
+	}
+	text := b.String()
+	if keep := 4 * summaryTokens; len(text) > keep {
+		text = text[len(text)-keep:]
+	}
+	return "[earlier answers, shortened by runnerd]\n" + strings.ToValidUTF8(text, "")
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/config"
+	"runnerd/connector"
+	"runnerd/policy"
+	"runnerd/task"
+	"runnerd/taskpolicy"
+)
+
+type checkCmd struct {
+	Dir     string `arg:"" optional:"" help:"Config directory; default: --config." type:"path"`
+	Offline bool   `help:"Do not start or dial connectors: no tool tables."`
+	JSON    bool   `help:"Print JSON."`
+}
+
+// checkReport is `check --json`.
+type checkReport struct {
+	OK       bool        `json:"ok"`
+	Problems []string    `json:"problems"`
+	Warnings []string    `json:"warnings"`
+	Tasks    []taskCheck `json:"tasks"`
+}
+
+// taskCheck is what check says of one task.
+type taskCheck struct {
+	ID     string       `json:"id"`
+	Model  string       `json:"model"`
+	Next   []instant    `json:"next"`
+	Tools  []policy.Row `json:"tools,omitempty"`
+	Errors []string     `json:"errors,omitempty"`
+	Notes  []string     `json:"notes,omitempty"`
+}
+
+func (c checkCmd) Run(ctx context.Context, a *app) error {
+	if c.Dir != "" {
+		a.ConfigDir = c.Dir
+	}
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	report, err := c.examine(ctx, a, i)
+	if err = errors.Join(err, i.close()); err != nil {
+		return err
+	}
+	if c.JSON {
+		err = writeJSON(a.out, report)
+	} else {
+		err = report.print(a.out, i)
+	}
+	if err == nil && !report.OK {
+		err = &exit{task.ExitUsage, errSilent}
+	}
+	return err
+}
+
+// examine collects everything that is wrong and what each task would do.
+func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkReport, error) {
+	r := checkReport{Problems: []string{}, Warnings: []string{}, Tasks: []taskCheck{}}
+	for _, p := range slices.Concat(i.set.Problems, i.set.Missing(i.secrets)) {
+		r.Problems = append(r.Problems, p.Error())
+	}
+	for _, p := range i.set.Warnings {
+		r.Warnings = append(r.Warnings, p.Error())
+	}
+	rules, err := i.effective(ctx)
+	if err != nil {
+		return r, err
+	}
+	connected := map[string]policy.Connected{}
+	if !c.Offline {
+		var pool *connector.Pool
+		connected, pool = i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+		for _, s := range pool.Status() {
+			if s.Err != "" {
+				r.Warnings = append(r.Warnings, fmt.Sprintf("connector %s: %s", s.ID, s.Err))
+			}
+			for _, w := range s.Warnings {
+				r.Warnings = append(r.Warnings, fmt.Sprintf("connector %s: %s", s.ID, w))
+			}
+		}
+	}
+	for _, id := range i.set.TaskIDs() {
+		t, err := i.checkTask(ctx, i.set.Tasks[id].Task, rules, connected)
+		if err != nil {
+			return r, err
+		}
+		r.Tasks = append(r.Tasks, t)
+	}
+	r.OK = len(r.Problems) == 0 && !slices.ContainsFunc(r.Tasks, func(t taskCheck) bool { return len(t.Errors) > 0 })
+	return r, nil
+}
+
+func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpolicy.Store, connected map[string]policy.Connected) (taskCheck, error) {
+	c := taskCheck{ID: t.ID, Model: t.Model, Next: []instant{}}
+	next, err := upcoming(t, time.Now(), 5)
+	if err != nil {
+		return c, err
+	}
+	zone, err := time.LoadLocation(t.Schedule.Zone)
+	if err != nil {
+		return c, err
+	}
+	for _, n := range next {
+		c.Next = append(c.Next, instant{Due: n.In(zone).Format(time.RFC3339), UTC: n.UTC().Format(time.RFC3339)})
+	}
+	eff, err := rules.Effective(ctx, t.ID, t.SessionID(), t.Project)
+	if err != nil {
+		c.Errors = append(c.Errors, err.Error())
+		return c, nil
+	}
+	list := ofTask(eff, connected)
+	for _, advice := range policy.Advise(eff, list) {
+		text := advice.Where + ": " + advice.Text
+		if advice.Severity == policy.SeverityError {
+			c.Errors = append(c.Errors, text)
+		} else {
+			c.Notes = append(c.Notes, text)
+		}
+	}
+	c.Errors = append(c.Errors, i.moneyWithoutPrice(t, eff)...)
+	c.Tools = policy.Explain(eff, list)
+	return c, nil
+}
+
+// moneyWithoutPrice finds money limits that cannot be kept (DESIGN, section 9).
+func (i *inspection) moneyWithoutPrice(t task.Task, eff policy.Effective) []string {
+	if eff.Limits.Cost == nil && eff.Limits.CostPerDay == nil && eff.Day.CostPerDay == nil {
+		return nil
+	}
+	var errs []string
+	for _, name := range append([]string{t.Model}, i.set.Models[t.Model].Fallback...) {
+		if m, ok := i.set.Models[name]; ok && m.Price == nil {
+			errs = append(errs, fmt.Sprintf("limits: a money limit is set, but model %s has no price in models.yaml; add `price:` or remove the limit", name))
+		}
+	}
+	return errs
+}
+
+// ofTask is the connectors that policy may be asked about for a task.
+func ofTask(eff policy.Effective, connected map[string]policy.Connected) []policy.Connected {
+	var list []policy.Connected
+	for id, c := range connected {
+		if _, ok := eff.Connectors[id]; ok {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b policy.Connected) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
+
+func (r checkReport) print(w io.Writer, i *inspection) error {
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, p)
+	}
+	for _, p := range r.Warnings {
+		fmt.Fprintln(w, "warning:", p)
+	}
+	for _, t := range r.Tasks {
+		fmt.Fprintf(w, "\ntask %s  (%s, model %s)\n", t.ID, i.set.Tasks[t.ID].File, t.Model)
+		if len(t.Next) == 0 {
+			fmt.Fprintf(w, "  next   by hand only: runnerd run %s\n", t.ID)
+		}
+		for _, n := range t.Next {
+			fmt.Fprintf(w, "  next   %s  %s\n", n.Due, n.UTC)
+		}
+		if len(t.Tools) > 0 {
+			if err := printRows(w, t.Tools); err != nil {
+				return err
+			}
+		}
+		for _, e := range t.Errors {
+			fmt.Fprintln(w, "  error  ", e)
+		}
+		for _, n := range t.Notes {
+			fmt.Fprintln(w, "  note   ", n)
+		}
+	}
+	verdict := "ok"
+	if !r.OK {
+		verdict = "NOT ok: see above"
+	}
+	fmt.Fprintf(w, "\n%d tasks, %d connectors, %d problems: %s\n", len(r.Tasks), len(i.set.Connectors), len(r.Problems), verdict)
+	return nil
+}
+
+// printRows prints the effective table: each tool, its class, whether it is
+// offered, what a call would get and by which rule.
+func printRows(out io.Writer, rows []policy.Row) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "  TOOL\tCLASS\tOFFERED\tA CALL GETS\tBECAUSE")
+	for _, r := range rows {
+		offered := "no"
+		if r.Offered {
+			offered = "yes"
+		}
+		gets := string(r.Decision)
+		if r.Code != "" {
+			gets += " (" + string(r.Code) + ")"
+		}
+		fmt.Fprintf(w, "  %s/%s\t%s\t%s\t%s\t%s\n", r.Connector, r.Tool, r.Class, offered, gets, oneLine(r.Rule, 140))
+	}
+	return w.Flush()
+}
+
+type explainCmd struct {
+	Task string `arg:"" help:"Task."`
+	JSON bool   `help:"Print JSON."`
+}
+
+func (c explainCmd) Run(ctx context.Context, a *app) error {
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.explain(ctx, a, i), i.close())
+}
+
+func (c explainCmd) explain(ctx context.Context, a *app, i *inspection) error {
+	t, err := i.task(c.Task)
+	if err != nil {
+		return err
+	}
+	rules, err := i.effective(ctx)
+	if err != nil {
+		return err
+	}
+	eff, err := rules.Effective(ctx, c.Task, t.Task.SessionID(), t.Task.Project)
+	if err != nil {
+		return err
+	}
+	connected, _ := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+	rows := policy.Explain(eff, ofTask(eff, connected))
+	if c.JSON {
+		return writeJSON(a.out, append([]policy.Row{}, rows...))
+	}
+	reach, source := policy.Reach(eff)
+	fmt.Fprintf(a.out, "task %s\n  reachable  %s (from %s)\n  selected   %s\n  on_ask     %s\n", c.Task,
+		listWords(reach, "every connector"), source, listWords(eff.Tools, "every reachable connector that is up and has a read tool"), eff.OnAsk)
+	for _, id := range i.set.ConnectorIDs() {
+		if down := connected[id].Down; down != "" {
+			fmt.Fprintf(a.out, "  down       %s: %s\n", id, down)
+		}
+	}
+	return printRows(a.out, rows)
+}
+
+// listWords tells absent, empty and listed apart.
+func listWords(l task.List[string], absent string) string {
+	switch {
+	case !l.Declared():
+		return absent
+	case l.Len() == 0:
+		return "none"
+	}
+	return strings.Join(l.Items(), ", ")
+}
+
+type schemaCmd struct {
+	Kind string `arg:"" help:"task, models, connectors, projects or runnerd."`
+}
+
+func (c schemaCmd) Run(a *app) error {
+	data, err := config.Schema(c.Kind)
+	if err != nil {
+		return &exit{task.ExitUsage, err}
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n", data)
+	return err
+}

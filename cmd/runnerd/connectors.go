@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"go.uber.org/zap"
+
+	"runnerd/builtin"
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+type connectorsCmd struct {
+	List  connectorsListCmd  `cmd:"" default:"withargs" help:"List connectors; each is started or dialled once."`
+	Tools connectorsToolsCmd `cmd:"" help:"List one connector's tools with their classes."`
+}
+
+type connectorsListCmd struct {
+	JSON bool `help:"Print JSON."`
+}
+
+func (c connectorsListCmd) Run(ctx context.Context, a *app) error {
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.list(ctx, a, i), i.close())
+}
+
+func (c connectorsListCmd) list(ctx context.Context, a *app, i *inspection) error {
+	_, pool := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+	states := pool.Status()
+	if c.JSON {
+		return writeJSON(a.out, states)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "CONNECTOR\tKIND\tSTATE\tTOOLS\tSERVER\tDETAIL")
+	for _, s := range states {
+		state := "up"
+		if !s.Up {
+			state = "DOWN"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s %s\t%s\n", s.ID, s.Kind, state, s.Tools, orNone(s.Server), s.ServerVersion, oneLine(s.Err+" "+s.Containment, 160))
+	}
+	return w.Flush()
+}
+
+type connectorsToolsCmd struct {
+	Name    string `arg:"" help:"Connector."`
+	Suggest bool   `help:"Print a classes: block to review and paste into connectors.yaml."`
+	JSON    bool   `help:"Print JSON."`
+}
+
+// toolRow is one line of `connectors tools --json`.
+type toolRow struct {
+	Tool        string       `json:"tool"`
+	Class       policy.Class `json:"class"`
+	From        string       `json:"from"`
+	Disabled    bool         `json:"disabled"`
+	Description string       `json:"description,omitempty"`
+}
+
+func (c connectorsToolsCmd) Run(ctx context.Context, a *app) error {
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.tools(ctx, a, i), i.close())
+}
+
+func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *inspection) error {
+	if _, ok := i.set.Connectors[c.Name]; !ok {
+		return usage("there is no connector %s in connectors.yaml; `runnerd connectors` lists them", c.Name)
+	}
+	rules, err := i.effective(ctx)
+	if err != nil {
+		return err
+	}
+	fields, err := rules.Own(ctx, policy.ScopeConnector, c.Name)
+	if err != nil {
+		return err
+	}
+	own := policy.RulesOf(fields)
+	connected, _ := i.dial(ctx, a, zap.NewNop(), []string{c.Name})
+	if down := connected[c.Name].Down; down != "" {
+		return &exit{task.ExitFailed, fmt.Errorf("connector %s is down: %s", c.Name, down)}
+	}
+	tools := connected[c.Name].Tools
+	if c.Suggest {
+		return c.suggest(a, own, tools)
+	}
+	rows := []toolRow{}
+	for _, t := range tools {
+		class, from := policy.Classify(own, t)
+		rows = append(rows, toolRow{t.Name, class, from, policy.Disabled(own, t.Name), oneLine(t.Description, 200)})
+	}
+	if c.JSON {
+		return writeJSON(a.out, rows)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "TOOL\tCLASS\tFROM\tDESCRIPTION")
+	for _, r := range rows {
+		if r.Disabled {
+			r.From += "; disabled"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(r.Tool), r.Class, r.From, oneLine(r.Description, 70))
+	}
+	return w.Flush()
+}
+
+// suggest prints classes for a person to review: it decides nothing.
+func (c connectorsToolsCmd) suggest(a *app, rules policy.ConnectorRules, tools []task.Tool) error {
+	fmt.Fprintf(a.out, "# Suggested from annotations and names, which a server can choose freely.\n# Review each line, then paste it under mcpServers.%s in connectors.yaml.\nclasses:\n", c.Name)
+	for _, s := range policy.SuggestClasses(rules, tools) {
+		if _, err := fmt.Fprintf(a.out, "  %q: %s  # now %s; %s\n", s.Tool, s.Class, s.Current, s.Why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type mcpCmd struct {
+	Name string   `arg:"" help:"files, fetch, shell or memory."`
+	Args []string `arg:"" optional:"" passthrough:"" help:"The server's own flags."`
+}
+
+func (c mcpCmd) Run(ctx context.Context, a *app) error {
+	if err := builtin.Serve(ctx, c.Name, c.Args, a.in, a.out); err != nil {
+		return &exit{task.ExitUsage, err}
+	}
+	return nil
+}

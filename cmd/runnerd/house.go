@@ -1,0 +1,390 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/xid"
+	"go.uber.org/zap"
+
+	"runnerd/agentloop"
+	"runnerd/config"
+	"runnerd/connector"
+	"runnerd/db"
+	"runnerd/dispatch"
+	"runnerd/policy"
+	"runnerd/redact"
+	"runnerd/scheduler"
+	"runnerd/task"
+	"runnerd/taskpolicy"
+)
+
+// house is the daemon, or a run in the foreground: everything opened and wired,
+// nothing started.
+type house struct {
+	settings Settings
+	log      *zap.Logger
+	zone     *time.Location
+
+	secrets *config.Resolver
+	redact  *redact.Set
+	loader  *config.Loader
+	main    *db.DB
+	rules   *taskpolicy.Store
+	pool    *connector.Pool
+	models  *models
+	runner  *agentloop.Runner
+	workers *dispatch.Pool
+	clock   *scheduler.Scheduler
+	stops   stack
+
+	// applied is the set whose content is in force everywhere; apply is held
+	// while another takes its place.
+	applied atomic.Pointer[config.Set]
+	apply   sync.Mutex
+}
+
+// newID makes ids of runs and approvals: short, unique, in order of time.
+func newID() string { return xid.New().String() }
+
+// openHouse opens everything, in order. What was opened is given back by close,
+// also if a later part fails.
+func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err error) {
+	h = &house{settings: a.Settings, redact: redact.New()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.close())
+		}
+	}()
+	if h.zone, err = a.zone(a.getenv); err != nil {
+		return h, &exit{task.ExitUsage, err}
+	}
+	if h.log, err = newLogger(a.Settings, logTo, h.redact); err != nil {
+		return h, &exit{task.ExitUsage, err}
+	}
+	for _, dir := range []string{h.settings.StateDir, h.settings.CacheDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return h, fmt.Errorf("make directory: %w", err)
+		}
+	}
+	if err := h.openStores(ctx); err != nil {
+		return h, err
+	}
+	h.openFiles(a)
+	h.openParts(a)
+	return h, nil
+}
+
+// openStores takes the state lock and opens both databases.
+func (h *house) openStores(ctx context.Context) error {
+	lock, err := db.LockState(h.settings.StateDir)
+	if err != nil {
+		return err
+	}
+	h.stops.push("state lock", lock.Close)
+	if h.main, err = db.Open(ctx, db.Options{DSN: h.settings.Database, Logger: h.log}); err != nil {
+		return err
+	}
+	h.stops.push("main database", h.main.Close)
+	if h.rules, err = taskpolicy.Open(ctx, taskpolicy.Options{DSN: h.settings.PolicyDatabase, Logger: h.log}); err != nil {
+		return err
+	}
+	h.stops.push("policy database", h.rules.Close)
+	return nil
+}
+
+func (h *house) openFiles(a *app) {
+	h.secrets = a.resolver(h.redact)
+	h.loader = config.NewLoader(config.Options{
+		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, LastGood: h.lastGood, Logger: h.log,
+	})
+}
+
+// resolver resolves references and lets hide know every secret that it meets.
+func (a *app) resolver(hide *redact.Set) *config.Resolver {
+	return config.NewResolver(config.ResolverOptions{
+		CredentialDirs: a.credentialDirs(a.getenv), Getenv: a.lookupEnv, ConfigDir: a.ConfigDir,
+		OnSecret: func(known []config.Secret) { hide.Replace(redactable(known)) },
+	})
+}
+
+func redactable(known []config.Secret) []redact.Secret {
+	list := make([]redact.Secret, len(known))
+	for i, s := range known {
+		list[i] = redact.Secret{Name: s.Name, Value: s.Value}
+	}
+	return list
+}
+
+func (a *app) lookupEnv(key string) (string, bool) {
+	v := a.getenv(key)
+	return v, v != ""
+}
+
+func checkSchedule(s task.Schedule) error {
+	_, err := scheduler.Parse(s)
+	return err
+}
+
+func (h *house) lastGood(file string) ([]byte, bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	content, err := h.main.LastGood(ctx, file)
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
+		h.log.Error("last good revision unreadable", zap.String("file", file), zap.Error(err))
+	}
+	return content, err == nil
+}
+
+// openParts builds what works: connectors, models, the loop, workers, the clock.
+func (h *house) openParts(a *app) {
+	h.models = newModels(h.secrets.ResolveSecret)
+	h.pool = connector.New(connectorOptions(a, h.secrets, h.redact, h.log))
+	h.stops.push("connectors", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+		defer cancel()
+		return h.pool.Close(ctx)
+	})
+	h.runner = agentloop.New(agentloop.Options{
+		Store: h.main, Policies: h.rules, Connectors: h.pool, Files: h, Models: h.models,
+		Redact: h.redact, Resolve: h.resolvePath, Prompt: h.secrets.ResolvePrompt,
+		Zone: h.zone, NewID: newID, Logger: h.log,
+	})
+	h.workers = dispatch.New(dispatch.Options{
+		Store: h.main, Runner: h.runner, Workers: h.settings.Workers, Grace: h.settings.Grace,
+		Redact: h.redact.Text, Logger: h.log,
+	})
+	h.clock = scheduler.New(scheduler.Options{
+		Store: h.main, NewID: newID, Host: hostName(), Gate: h.gate, Log: h.log,
+		OldSchedule: h.oldSchedule,
+		Enqueued:    func([]task.Run) { h.workers.Wake() },
+		Cancel:      func(run, reason string) { h.cancelReplaced(run, reason) },
+	})
+}
+
+func (h *house) cancelReplaced(run, reason string) {
+	if err := h.workers.Cancel(run, reason); err != nil && !errors.Is(err, dispatch.ErrNotActive) {
+		h.log.Error("replaced run not cancelled", zap.String("run", run), zap.Error(err))
+	}
+}
+
+// connectorOptions are the same for the daemon and for the verbs that only look.
+func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *zap.Logger) connector.Options {
+	exe, err := os.Executable()
+	if err != nil {
+		exe = "" // the connector package asks the kernel instead
+	}
+	var environ []string
+	for _, key := range []string{"PATH", "LANG", "LC_ALL", "TZ", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if v := a.getenv(key); v != "" {
+			environ = append(environ, key+"="+v)
+		}
+	}
+	return connector.Options{
+		Resolve: secrets.ResolveSecret, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
+		Protected:  append([]string{a.StateDir, a.ConfigDir}, a.credentialDirs(a.getenv)...),
+		Executable: exe, Environ: environ, Logger: log, Version: versionText(),
+		Notice: func(id, text string) { log.Warn("connector", zap.String("connector", id), zap.String("detail", text)) },
+	}
+}
+
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return host
+}
+
+func (h *house) close() error { return h.stops.close() }
+
+// Freshen implements agentloop.Files: whatever changed on disk is in force when
+// it returns, or an error says that the last good revision still is.
+func (h *house) Freshen(ctx context.Context, taskID string) error {
+	_, set, err := h.loader.Freshen(ctx, taskID)
+	if set == nil || set == h.applied.Load() {
+		return err
+	}
+	return errors.Join(err, h.put(ctx, set))
+}
+
+// reload reads all files again and puts what is good into force.
+func (h *house) reload(ctx context.Context) error {
+	set, err := h.loader.Load(ctx)
+	if err != nil {
+		return err
+	}
+	return h.put(ctx, set)
+}
+
+// put makes a set the one in force: what can fail first (both databases), then
+// the parts that only swap a pointer.
+func (h *house) put(ctx context.Context, set *config.Set) error {
+	h.apply.Lock()
+	defer h.apply.Unlock()
+	if h.applied.Load() == set || h.loader.Current() != set {
+		return nil // another caller put it, or a newer one, there
+	}
+	entries, err := h.store(ctx, set)
+	if err != nil {
+		return fmt.Errorf("put files into force: %w", err)
+	}
+	h.models.set(set.Models)
+	h.pool.Set(connectorSpecs(set))
+	err = h.clock.Set(entries)
+	h.applied.Store(set)
+	h.tell(set)
+	return err
+}
+
+// store writes a set to the databases and answers what the clock needs of it.
+func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, error) {
+	tasks := make([]task.Task, 0, len(set.Tasks))
+	schedules := map[string]task.Schedule{}
+	for _, id := range set.TaskIDs() {
+		t := set.Tasks[id].Task
+		tasks = append(tasks, t)
+		if len(t.Schedule.Specs) > 0 {
+			schedules[scheduler.Revision(t.Schedule)] = t.Schedule
+		}
+	}
+	revisions, err := h.main.SaveRevisions(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.main.SaveSchedules(ctx, schedules); err != nil {
+		return nil, err
+	}
+	contents := map[string][]byte{}
+	for file, r := range set.Accepted {
+		contents[file] = r.Content
+	}
+	if err := h.main.SaveFiles(ctx, contents); err != nil {
+		return nil, err
+	}
+	if err := h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Limits, "files"); err != nil {
+		return nil, err
+	}
+	entries := make([]scheduler.Entry, len(tasks))
+	for i, t := range tasks {
+		entries[i] = scheduler.Entry{Task: t, Revision: revisions[i]}
+	}
+	return entries, nil
+}
+
+// policyRows is what the files say about tasks, projects and connectors.
+func policyRows(set *config.Set) []taskpolicy.Row {
+	var rows []taskpolicy.Row
+	for _, id := range set.TaskIDs() {
+		rows = append(rows, taskpolicy.Row{Scope: policy.ScopeTask, ID: id, Fields: set.Tasks[id].Policy})
+	}
+	for _, id := range set.ProjectIDs() {
+		rows = append(rows, taskpolicy.Row{Scope: policy.ScopeProject, ID: id, Fields: set.Projects[id].Policy})
+	}
+	for _, id := range set.ConnectorIDs() {
+		rows = append(rows, taskpolicy.Row{Scope: policy.ScopeConnector, ID: id, Fields: set.Connectors[id].Policy})
+	}
+	return rows
+}
+
+func connectorSpecs(set *config.Set) []task.Connector {
+	specs := make([]task.Connector, 0, len(set.Connectors))
+	for _, id := range set.ConnectorIDs() {
+		specs = append(specs, set.Connectors[id].Connector)
+	}
+	return specs
+}
+
+// tell logs what is wrong with the files that were just read, once a load.
+func (h *house) tell(set *config.Set) {
+	for _, p := range set.Problems {
+		h.log.Error("file refused", zap.String("file", p.File), zap.String("detail", p.Error()))
+	}
+	for _, p := range set.Warnings {
+		h.log.Warn("file", zap.String("file", p.File), zap.String("detail", p.Error()))
+	}
+	for _, f := range set.Kept {
+		h.log.Warn("last good revision stays in force", zap.String("file", f))
+	}
+	h.log.Info("files in force", zap.Int("tasks", len(set.Tasks)), zap.Int("connectors", len(set.Connectors)), zap.Int("problems", len(set.Problems)))
+}
+
+// resolvePath resolves a path argument of a connector's call against its root.
+func (h *house) resolvePath(id, path string) (string, error) {
+	set := h.applied.Load()
+	if set == nil {
+		return "", fmt.Errorf("resolve path: no files are in force")
+	}
+	c, ok := set.Connectors[id]
+	if !ok || c.Connector.URL != "" {
+		return "", fmt.Errorf("resolve path: connector %s has no files here", id)
+	}
+	root, err := h.secrets.ResolvePath(c.Connector.Root)
+	if err != nil {
+		return "", err
+	}
+	if root == "" && c.Connector.Dir != "" {
+		root = c.Connector.Dir
+	}
+	return resolvePath(root, path)
+}
+
+func (h *house) oldSchedule(revision string) (task.Schedule, bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	s, ok, err := h.main.OldSchedule(ctx, revision)
+	if err != nil {
+		h.log.Error("old schedule unreadable", zap.String("revision", revision), zap.Error(err))
+	}
+	return s, ok
+}
+
+// gate says why an instant of a task must be skipped before it becomes a run: the
+// day's budget is spent.
+func (h *house) gate(ctx context.Context, taskID string, now time.Time) (reason, detail string) {
+	set := h.applied.Load()
+	if set == nil {
+		return "", ""
+	}
+	t, ok := set.Tasks[taskID]
+	if !ok {
+		return "", ""
+	}
+	eff, err := h.rules.Effective(ctx, taskID, t.Task.SessionID(), t.Task.Project)
+	if err != nil {
+		return "", "" // the run itself will refuse, and say why
+	}
+	zone, err := time.LoadLocation(t.Task.Schedule.Zone)
+	if err != nil {
+		zone = h.zone
+	}
+	days := task.Days{Task: now.In(zone).Format(time.DateOnly), Total: now.In(h.zone).Format(time.DateOnly)}
+	own, total, err := h.main.Spent(ctx, taskID, days)
+	if err != nil {
+		return "", ""
+	}
+	if over := overDay(eff.Limits, own); over != "" {
+		return task.ReasonBudget, over
+	}
+	if over := overDay(eff.Day, total); over != "" {
+		return task.ReasonBudget, "the daemon's " + over
+	}
+	return "", ""
+}
+
+// overDay says which daily limit is used up.
+func overDay(l policy.Limits, spent task.Usage) string {
+	if l.CostPerDay != nil && spent.Cost != nil && *spent.Cost >= *l.CostPerDay {
+		return fmt.Sprintf("cost_per_day of %.2f is spent", l.CostPerDay.Float())
+	}
+	if l.TokensPerDay != nil && spent.Tokens() >= *l.TokensPerDay {
+		return fmt.Sprintf("tokens_per_day of %d are spent", *l.TokensPerDay)
+	}
+	return ""
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"runnerd/config"
+	"runnerd/task"
+)
+
+type initCmd struct {
+	Dir string `arg:"" optional:"" help:"Where; default: the config directory." type:"path"`
+}
+
+// Run writes the starter config. It never overwrites: what exists stays as it is
+// and is named.
+func (c initCmd) Run(a *app) error {
+	dir := c.Dir
+	if dir == "" {
+		dir = a.ConfigDir
+	}
+	kept, err := writeNew(dir, config.Starter())
+	if err != nil {
+		return &exit{task.ExitUsage, err}
+	}
+	for _, name := range kept {
+		fmt.Fprintf(a.out, "kept      %s (it exists)\n", filepath.Join(dir, name))
+	}
+	flags := ""
+	if dir != a.defaults.ConfigDir {
+		flags = " --config " + dir
+	}
+	if a.StateDir != a.defaults.StateDir {
+		flags += " --state " + a.StateDir
+	}
+	fmt.Fprintf(a.out, "\nGo on with:\n  runnerd%s check        what each task would do\n  runnerd%s run hello    run the first task now\n  runnerd%s serve        be the daemon\n", flags, flags, flags)
+	return nil
+}
+
+// writeNew writes files that do not exist yet and names those that do.
+func writeNew(dir string, files map[string]string) (kept []string, err error) {
+	names := make([]string, 0, len(files))
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return kept, fmt.Errorf("make directory: %w", err)
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			kept = append(kept, name)
+			continue
+		}
+		if err != nil {
+			return kept, fmt.Errorf("write starter: %w", err)
+		}
+		_, err = f.WriteString(files[name])
+		if err = errors.Join(err, f.Close()); err != nil {
+			return kept, fmt.Errorf("write starter: %w", err)
+		}
+	}
+	return kept, nil
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/config"
+	"runnerd/connector"
+	"runnerd/db"
+	"runnerd/policy"
+	"runnerd/redact"
+	"runnerd/scheduler"
+	"runnerd/task"
+	"runnerd/taskpolicy"
+)
+
+// inspection is what the verbs that only look work with: the files as they are on
+// disk, and the databases opened for reading. It changes neither, and works
+// beside a running daemon.
+type inspection struct {
+	settings Settings
+	zone     *time.Location
+	secrets  *config.Resolver
+	redact   *redact.Set
+	set      *config.Set
+	stops    stack
+}
+
+// inspect reads the files. Broken ones are in set.Problems.
+func (a *app) inspect(ctx context.Context) (*inspection, error) {
+	zone, err := a.zone(a.getenv)
+	if err != nil {
+		return nil, &exit{task.ExitUsage, err}
+	}
+	i := &inspection{settings: a.Settings, zone: zone, redact: redact.New()}
+	i.secrets = a.resolver(i.redact)
+	loader := config.NewLoader(config.Options{Dir: a.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule})
+	if i.set, err = loader.Load(ctx); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, usage("there is no config directory %s; `runnerd init %s` writes one, --config names another", a.ConfigDir, a.ConfigDir)
+		}
+		return nil, &exit{task.ExitUsage, err}
+	}
+	return i, nil
+}
+
+func (i *inspection) close() error { return i.stops.close() }
+
+// task returns a task of the set, or says what is wrong with the name.
+func (i *inspection) task(id string) (config.TaskFile, error) {
+	t, ok := i.set.Tasks[id]
+	if ok {
+		return t, nil
+	}
+	return t, usage("%s", noTask(i.set, id))
+}
+
+// noTask says why there is no such task: its file is broken, or the nearest name.
+func noTask(set *config.Set, id string) string {
+	for _, p := range set.Problems {
+		if p.File == "tasks/"+id+".md" || p.File == "tasks/"+id+".yaml" {
+			return fmt.Sprintf("task %s is not usable: %v", id, p)
+		}
+	}
+	if near := nearest(id, set.TaskIDs()); near != "" {
+		return fmt.Sprintf("there is no task %s; did you mean %s?", id, near)
+	}
+	return fmt.Sprintf("there is no task %s; `runnerd tasks` lists them", id)
+}
+
+// openMain opens the main database for reading; ErrNotExist if there is none yet.
+func (a *app) openMain(ctx context.Context) (*db.DB, error) {
+	if _, err := os.Stat(a.Database); !isURL(a.Database) && err != nil {
+		return nil, fmt.Errorf("nothing has run yet: %w", err)
+	}
+	return db.Open(ctx, db.Options{DSN: a.Database, ReadOnly: true})
+}
+
+func isURL(dsn string) bool {
+	return len(dsn) > 8 && (dsn[:8] == "postgres" || dsn[:5] == "file:")
+}
+
+// effective opens a copy of the policy with the files as they are now, so that
+// what is shown is what the daemon would decide, and nothing is written.
+func (i *inspection) effective(ctx context.Context) (*taskpolicy.Store, error) {
+	dir, err := os.MkdirTemp("", "runnerd-inspect-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a place for a copy of the policy: %w", err)
+	}
+	i.stops.push("copy of the policy", func() error { return os.RemoveAll(dir) })
+	copyOf := filepath.Join(dir, "task_policies.db")
+	if _, err := os.Stat(i.settings.PolicyDatabase); err == nil && !isURL(i.settings.PolicyDatabase) {
+		live, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: i.settings.PolicyDatabase})
+		if err != nil {
+			return nil, err
+		}
+		err = errors.Join(live.Backup(ctx, copyOf), live.Close())
+		if err != nil {
+			return nil, err
+		}
+	}
+	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: copyOf})
+	if err != nil {
+		return nil, err
+	}
+	i.stops.push("policy", rules.Close)
+	return rules, rules.SyncFiles(ctx, policyRows(i.set), i.set.Daemon.Limits, "files")
+}
+
+// dial opens every connector that tasks could reach, at once.
+func (i *inspection) dial(ctx context.Context, a *app, log *zap.Logger, ids []string) (map[string]policy.Connected, *connector.Pool) {
+	pool := connector.New(connectorOptions(a, i.secrets, i.redact, log))
+	i.stops.push("connectors", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+		defer cancel()
+		return pool.Close(ctx)
+	})
+	pool.Set(connectorSpecs(i.set))
+	return listAll(ctx, pool, ids), pool
+}
+
+// listAll lists the tools of connectors, all at once.
+func listAll(ctx context.Context, pool *connector.Pool, ids []string) map[string]policy.Connected {
+	type answer struct {
+		id string
+		c  policy.Connected
+	}
+	answers := make(chan answer, len(ids))
+	for _, id := range ids {
+		go func() {
+			tools, err := pool.Tools(ctx, id)
+			c := policy.Connected{ID: id, Up: err == nil, Tools: tools}
+			if err != nil {
+				c.Down = err.Error()
+			}
+			answers <- answer{id, c}
+		}()
+	}
+	all := map[string]policy.Connected{}
+	for range ids {
+		got := <-answers
+		all[got.id] = got.c
+	}
+	return all
+}
+
+// upcoming lists the next n instants of a task.
+func upcoming(t task.Task, after time.Time, n int) ([]time.Time, error) {
+	if len(t.Schedule.Specs) == 0 {
+		return nil, nil
+	}
+	s, err := scheduler.Parse(t.Schedule)
+	if err != nil {
+		return nil, err
+	}
+	return s.List(after, n), nil
+}

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"runnerd/db"
+	"runnerd/scheduler"
+	"runnerd/task"
+)
+
+type tasksCmd struct {
+	JSON bool `help:"Print JSON."`
+}
+
+// taskRow is a task as `tasks --json` prints it (DESIGN, appendix).
+type taskRow struct {
+	ID         string      `json:"id"`
+	Enabled    bool        `json:"enabled"`
+	Paused     bool        `json:"paused"`
+	Schedule   []string    `json:"schedule"`
+	Timezone   string      `json:"timezone"`
+	Next       *time.Time  `json:"next,omitempty"`
+	LastStatus task.Status `json:"last_status,omitempty"`
+	File       string      `json:"file"`
+	Error      string      `json:"error,omitempty"`
+}
+
+func (c tasksCmd) Run(ctx context.Context, a *app) error {
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := a.taskRows(ctx, i)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return writeJSON(a.out, rows)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "TASK\tSCHEDULE\tNEXT\tLAST")
+	for _, r := range rows {
+		next := "by hand"
+		switch {
+		case r.Error != "":
+			next = "FILE BROKEN: " + r.Error
+		case !r.Enabled:
+			next = "disabled"
+		case r.Paused:
+			next = "paused"
+		case r.Next != nil:
+			next = localTime(*r.Next, r.Timezone)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.ID, strings.Join(r.Schedule, ", "), next, orNone(string(r.LastStatus)))
+	}
+	return w.Flush()
+}
+
+func localTime(t time.Time, zone string) string {
+	if z, err := time.LoadLocation(zone); err == nil {
+		t = t.In(z)
+	}
+	return t.Format("Mon 2006-01-02 15:04:05 -07:00")
+}
+
+// taskRows is every task, the broken ones too.
+func (a *app) taskRows(ctx context.Context, i *inspection) ([]taskRow, error) {
+	last, pauses, err := a.lastRuns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := []taskRow{}
+	for _, id := range i.set.TaskIDs() {
+		t := i.set.Tasks[id].Task
+		row := taskRow{ID: id, Enabled: t.Enabled, Schedule: append([]string{}, t.Schedule.Specs...), Timezone: t.Schedule.Zone, File: t.File}
+		row.Paused = pauses[id] || pauses[db.Everything]
+		if next, err := upcoming(t, time.Now(), 1); err == nil && len(next) > 0 && t.Enabled {
+			row.Next = stamp(next[0])
+		}
+		if r, ok := last[id]; ok {
+			row.LastStatus = r.Status()
+		}
+		rows = append(rows, row)
+	}
+	for _, p := range i.set.Problems {
+		if id := taskOf(p.File); id != "" && !listed(rows, id) {
+			rows = append(rows, taskRow{ID: id, Schedule: []string{}, File: p.File, Error: p.Error()})
+		}
+	}
+	return rows, nil
+}
+
+func listed(rows []taskRow, id string) bool {
+	for _, r := range rows {
+		if r.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// taskOf is the task of a file under tasks/, or "".
+func taskOf(file string) string {
+	name, ok := strings.CutPrefix(file, "tasks/")
+	if !ok {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(name, ".md"), ".yaml")
+}
+
+// lastRuns is each task's newest run and what is paused; nothing if nothing has
+// run yet.
+func (a *app) lastRuns(ctx context.Context) (map[string]task.Run, map[string]bool, error) {
+	main, err := a.openMain(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	last, err := main.LastRuns(ctx)
+	pauses, perr := main.Pauses(ctx)
+	paused := map[string]bool{}
+	for _, p := range pauses {
+		paused[p.Task] = true
+	}
+	return last, paused, errors.Join(err, perr, main.Close())
+}
+
+type runsCmd struct {
+	Task  string `help:"Of one task." placeholder:"TASK"`
+	Limit int    `help:"How many." default:"100"`
+	JSON  bool   `help:"Print JSON."`
+}
+
+func (c runsCmd) Run(ctx context.Context, a *app) error {
+	runs := []task.Run{}
+	err := a.reading(ctx, func(main *db.DB) (err error) {
+		runs, err = main.Runs(ctx, db.RunFilter{Task: c.Task, Limit: c.Limit})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rows := make([]runRow, 0, len(runs))
+	for _, r := range runs {
+		rows = append(rows, rowOf(r))
+	}
+	if c.JSON {
+		return writeJSON(a.out, rows)
+	}
+	zone, err := a.zone(a.getenv)
+	if err != nil {
+		return &exit{task.ExitUsage, err}
+	}
+	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "RUN\tTASK\tDUE\tTRIGGER\tSTATUS\tTOKENS\tREASON")
+	for _, r := range runs {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.Task, r.Due.In(zone).Format("2006-01-02 15:04:05"), r.Trigger, r.Status(), r.Usage.Tokens(), oneLine(r.Reason, 90))
+	}
+	return w.Flush()
+}
+
+// reading lets read use the main database; if there is none yet nothing is read.
+func (a *app) reading(ctx context.Context, read func(*db.DB) error) error {
+	main, err := a.openMain(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(main), main.Close())
+}
+
+type showCmd struct {
+	Run_  string `arg:"" name:"run" help:"Run id, or its beginning."`
+	JSON  bool   `help:"Print JSON."`
+	Short bool   `help:"Cut long texts."`
+}
+
+// runView is `show --json`.
+type runView struct {
+	Run      runRow         `json:"run"`
+	Messages []task.Message `json:"messages"`
+	Receipts []receiptRow   `json:"receipts"`
+}
+
+func (c showCmd) Run(ctx context.Context, a *app) error {
+	main, err := a.openMain(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usage("there is no run %s: nothing has run yet", c.Run_)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.show(ctx, a, main), main.Close())
+}
+
+func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
+	run, err := main.FindRun(ctx, c.Run_)
+	if errors.Is(err, db.ErrNotFound) || errors.Is(err, db.ErrAmbiguous) {
+		return usage("run %s: %v; `runnerd runs` lists them", c.Run_, err)
+	}
+	if err != nil {
+		return err
+	}
+	msgs, err := main.RunMessages(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	receipts, err := main.RunReceipts(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return writeJSON(a.out, runView{rowOf(run), append([]task.Message{}, msgs...), receiptRows(receipts)})
+	}
+	zone, err := a.zone(a.getenv)
+	if err != nil {
+		return &exit{task.ExitUsage, err}
+	}
+	p := newPrinter(a.out, zone)
+	p.whole = !c.Short
+	fmt.Fprintf(a.out, "run %s of task %s, %s", run.ID, run.Task, run.Trigger)
+	if run.Trigger != task.TriggerManual {
+		fmt.Fprintf(a.out, ", due %s", run.Due.In(zone).Format(time.RFC3339))
+	}
+	fmt.Fprintf(a.out, ", attempt %d\n\n", run.Attempt)
+	p.messages(msgs, receipts)
+	for _, rc := range receipts {
+		if rc.Decision == task.DecisionPark {
+			p.receipt(rc)
+		}
+	}
+	fmt.Fprintln(a.out)
+	p.end(run)
+	return nil
+}
+
+type whyCmd struct {
+	Task  string    `arg:"" help:"Task."`
+	At    time.Time `help:"About this instant." placeholder:"RFC3339"`
+	Since time.Time `help:"About every instant since." placeholder:"RFC3339"`
+	JSON  bool      `help:"Print JSON."`
+}
+
+// whyRow is one line of `why --json`.
+type whyRow struct {
+	Due    *time.Time `json:"due"`
+	Until  *time.Time `json:"until,omitempty"`
+	Count  int        `json:"count,omitempty"`
+	End    task.End   `json:"end"`
+	Reason string     `json:"reason,omitempty"`
+	Run    string     `json:"run,omitempty"`
+}
+
+func (c whyCmd) Run(ctx context.Context, a *app) error {
+	list := []task.Occurrence{}
+	err := a.reading(ctx, func(main *db.DB) (err error) {
+		if !c.At.IsZero() {
+			o, err := main.OccurrenceAt(ctx, c.Task, c.At)
+			if errors.Is(err, db.ErrNotFound) {
+				return nil
+			}
+			list = append(list, o)
+			return err
+		}
+		list, err = main.Occurrences(ctx, db.OccurrenceFilter{Task: c.Task, Since: c.Since})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		rows := make([]whyRow, 0, len(list))
+		for _, o := range list {
+			rows = append(rows, whyRow{Due: stamp(o.Due), Until: stamp(o.Until), Count: o.Count, End: o.End, Reason: o.Reason, Run: o.RunID})
+		}
+		return writeJSON(a.out, rows)
+	}
+	if len(list) == 0 {
+		return c.nothing(ctx, a)
+	}
+	zone, err := a.zone(a.getenv)
+	if err != nil {
+		return &exit{task.ExitUsage, err}
+	}
+	for _, o := range list {
+		fmt.Fprintln(a.out, whySentence(o, zone))
+	}
+	return nil
+}
+
+// nothing explains why there is no row: the task was not due, or not known.
+func (c whyCmd) nothing(ctx context.Context, a *app) error {
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := i.task(c.Task)
+	if err != nil {
+		return err
+	}
+	s, err := scheduler.Parse(t.Task.Schedule)
+	switch {
+	case len(t.Task.Schedule.Specs) == 0:
+		fmt.Fprintf(a.out, "%s has no schedule: it runs only by hand (`runnerd run %s`).\n", c.Task, c.Task)
+	case err != nil:
+		return &exit{task.ExitUsage, err}
+	case !c.At.IsZero() && !isDue(s, c.At):
+		next, _ := s.Next(c.At)
+		fmt.Fprintf(a.out, "%s was not due at %s; the next instant after it is %s.\n", c.Task, c.At.Format(time.RFC3339), next.In(s.Zone()).Format(time.RFC3339))
+	case !c.At.IsZero() && c.At.After(time.Now()):
+		fmt.Fprintf(a.out, "%s is due then; that lies ahead.\n", c.Task)
+	default:
+		fmt.Fprintf(a.out, "Nothing is recorded for %s: the daemon has not seen it due yet.\n", c.Task)
+	}
+	return nil
+}
+
+func isDue(s *scheduler.Schedule, at time.Time) bool {
+	next, ok := s.Next(at.Add(-time.Nanosecond))
+	return ok && next.Equal(at)
+}
+
+// whySentence says in words what became of an instant.
+func whySentence(o task.Occurrence, zone *time.Location) string {
+	due := o.Due.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00")
+	if o.Count > 1 {
+		return fmt.Sprintf("%s to %s: %d instants %s: %s.", due, o.Until.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), o.Count, o.End, reasonWords(o.Reason))
+	}
+	if o.End == task.EndRun {
+		return fmt.Sprintf("%s: became run %s; `runnerd show %s` shows it.", due, o.RunID, o.RunID)
+	}
+	return fmt.Sprintf("%s: %s, because %s.", due, o.End, reasonWords(o.Reason))
+}
+
+var reasons = map[string]string{
+	task.ReasonOverlap:         "an earlier run of the task was still active (overlap: skip)",
+	task.ReasonPaused:          "it was paused",
+	task.ReasonDisabled:        "it was disabled (enabled: false)",
+	task.ReasonBudget:          "the day's budget was spent",
+	task.ReasonDown:            "the daemon did not run",
+	task.ReasonWindow:          "it was noticed later than catch_up_window allows",
+	task.ReasonSuperseded:      "catch_up: once ran a newer instant instead",
+	task.ReasonScheduleChanged: "the schedule was edited before it fired",
+	task.ReasonReplaced:        "a newer instant replaced it (overlap: replace)",
+	task.ReasonPast:            "it was past already when the task was first seen",
+	task.ReasonQueueFull:       "one instant was queued already (overlap: queue)",
+}
+
+// reasonWords puts a stored reason, with its detail, into words.
+func reasonWords(reason string) string {
+	code, detail, found := strings.Cut(reason, ": ")
+	words, ok := reasons[code]
+	if !ok {
+		return reason
+	}
+	if found {
+		return words + " (" + detail + ")"
+	}
+	return words
+}

@@ -1,0 +1,153 @@
+// Command runnerd runs LLM agents on a schedule, unattended.
+//
+// This package is the wiring: flags, signals, exit codes, printing. Rules live in
+// the packages beside it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	_ "time/tzdata" // zones on machines that have none
+
+	"github.com/alecthomas/kong"
+	"github.com/sethvargo/go-envconfig"
+
+	"runnerd/connector"
+	"runnerd/task"
+)
+
+func main() {
+	// The guard is this same binary between the daemon and a connector's process;
+	// it is no verb for people and must not parse flags.
+	if len(os.Args) > 1 && os.Args[1] == connector.GuardVerb {
+		os.Exit(connector.Guard(os.Args[2:]))
+	}
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv, envconfig.OsLookuper()))
+}
+
+// cli is every verb with its flags.
+type cli struct {
+	Config string `help:"Config directory." type:"path" placeholder:"DIR"`
+	State  string `help:"State directory." type:"path" placeholder:"DIR"`
+
+	Demo       demoCmd       `cmd:"" help:"Watch one task run for real: offline, in a temporary directory."`
+	Init       initCmd       `cmd:"" help:"Write a commented starter config."`
+	Check      checkCmd      `cmd:"" help:"Report every error in every file; then show what each task would do."`
+	Run        runCmd        `cmd:"" help:"Run one task now and show its progress."`
+	Serve      serveCmd      `cmd:"" help:"Be the daemon."`
+	Status     statusCmd     `cmd:"" help:"Show the daemon, its tasks and what needs attention."`
+	Next       nextCmd       `cmd:"" help:"Show when tasks, or a cron line, are due next."`
+	Tasks      tasksCmd      `cmd:"" help:"List tasks."`
+	Runs       runsCmd       `cmd:"" help:"List runs, newest first."`
+	Show       showCmd       `cmd:"" help:"Show a run: transcript, receipts, status."`
+	Why        whyCmd        `cmd:"" help:"Say what became of a task's scheduled instants."`
+	Explain    explainCmd    `cmd:"" help:"Show the decision that each tool of a task would get, and why."`
+	Connectors connectorsCmd `cmd:"" help:"List connectors and their tools."`
+	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schema of a file kind, for editors."`
+	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve a builtin connector on standard input and output."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+}
+
+// app is what every verb works with.
+type app struct {
+	Settings
+	defaults Settings // as they would be without --config and --state
+	flags    string   // --config and --state, as given
+	in       io.Reader
+	out, err io.Writer
+	getenv   func(string) string
+}
+
+// exit is an error that carries the exit code of DESIGN, section 11.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e *exit) Error() string { return e.err.Error() }
+func (e *exit) Unwrap() error { return e.err }
+
+// usage is a mistake of the caller's, or of a file's.
+func usage(format string, args ...any) error {
+	return &exit{task.ExitUsage, fmt.Errorf(format, args...)}
+}
+
+// errSilent ends with a code when everything has been said.
+var errSilent = errors.New("")
+
+// run is the whole program with its surroundings passed in. It returns the exit
+// code.
+func run(args []string, in io.Reader, out, errw io.Writer, getenv func(string) string, env envconfig.Lookuper) (code int) {
+	var c cli
+	exited := -1
+	parser, err := kong.New(&c, kong.Name("runnerd"), kong.Description("Runs LLM agents on a schedule, unattended."),
+		kong.Writers(out, errw), kong.Exit(func(code int) { exited = code; panic(errSilent) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}))
+	if err != nil {
+		fmt.Fprintln(errw, "runnerd:", err)
+		return task.ExitInternal
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			if v != error(errSilent) {
+				panic(v)
+			}
+			code = exited // --help
+		}
+	}()
+	kctx, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(errw, "runnerd: %v\nrunnerd --help lists the verbs.\n", err)
+		return task.ExitUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	a := &app{in: in, out: out, err: errw, getenv: getenv}
+	if err := a.settle(ctx, c, env); err != nil {
+		fmt.Fprintln(errw, "runnerd:", err)
+		return task.ExitUsage
+	}
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	return report(errw, kctx.Run(a))
+}
+
+// settle reads the settings: environment first, flags over it.
+func (a *app) settle(ctx context.Context, c cli, env envconfig.Lookuper) error {
+	s, err := readSettings(ctx, env)
+	if err != nil {
+		return err
+	}
+	a.defaults = s
+	if err := a.defaults.complete(a.getenv); err != nil {
+		return err
+	}
+	if c.Config != "" {
+		s.ConfigDir = c.Config
+		a.flags += " --config " + c.Config
+	}
+	if c.State != "" {
+		s.StateDir = c.State
+		a.flags += " --state " + c.State
+	}
+	a.Settings = s
+	return a.complete(a.getenv)
+}
+
+// report prints an error and turns it into an exit code.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return task.ExitOK
+	}
+	if !errors.Is(err, errSilent) {
+		fmt.Fprintln(w, "runnerd:", err)
+	}
+	var e *exit
+	if errors.As(err, &e) {
+		return e.code
+	}
+	return task.ExitInternal
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"runnerd/scheduler"
+	"runnerd/task"
+)
+
+type nextCmd struct {
+	Task     string    `arg:"" optional:"" help:"Task; every task if left out."`
+	Cron     string    `help:"A schedule instead of a task; needs no config." placeholder:"EXPR"`
+	TZ       string    `name:"tz" help:"Zone of --cron; default: the daemon's." placeholder:"ZONE"`
+	DayMatch string    `help:"any or all: what two restricted day fields mean." enum:",any,all" default:""`
+	After    time.Time `help:"Strictly after this instant; default: now." placeholder:"RFC3339"`
+	N        int       `short:"n" help:"How many." default:"5"`
+	JSON     bool      `help:"Print JSON."`
+}
+
+// instant is one line of `next --json`.
+type instant struct {
+	Task      string `json:"task,omitempty"`
+	Due       string `json:"due"`
+	UTC       string `json:"utc"`
+	NotBefore string `json:"not_before,omitempty"`
+}
+
+func (c nextCmd) Run(ctx context.Context, a *app) error {
+	if c.N < 1 || c.N > 10000 {
+		return usage("-n %d: expected 1 to 10000", c.N)
+	}
+	if c.After.IsZero() {
+		c.After = time.Now()
+	}
+	var list []instant
+	var err error
+	if c.Cron != "" {
+		list, err = c.ofCron(a)
+	} else {
+		list, err = c.ofTasks(ctx, a)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return writeJSON(a.out, list)
+	}
+	for _, i := range list {
+		due, err := time.Parse(time.RFC3339Nano, i.Due)
+		if err != nil {
+			return err
+		}
+		name := ""
+		if i.Task != "" {
+			name = fmt.Sprintf("%-24s ", i.Task)
+		}
+		fmt.Fprintf(a.out, "%s%s  %s%s\n", name, due.Format("Mon 2006-01-02 15:04:05 -07:00"), i.UTC, notBefore(i))
+	}
+	return nil
+}
+
+func notBefore(i instant) string {
+	if i.NotBefore == "" {
+		return ""
+	}
+	return "  starts " + i.NotBefore + " (jitter)"
+}
+
+func (c nextCmd) ofCron(a *app) ([]instant, error) {
+	if c.Task != "" {
+		return nil, usage("name a task or give --cron, not both")
+	}
+	zone := c.TZ
+	if zone == "" {
+		z, err := a.zone(a.getenv)
+		if err != nil {
+			return nil, &exit{task.ExitUsage, err}
+		}
+		zone = z.String()
+	}
+	s, err := scheduler.Parse(task.Schedule{Specs: []string{c.Cron}, Zone: zone, DayMatch: c.DayMatch})
+	if err != nil {
+		return nil, &exit{task.ExitUsage, err}
+	}
+	return instants("", s, c.After, c.N, 0), nil
+}
+
+func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]instant, error) {
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := i.set.TaskIDs()
+	if c.Task != "" {
+		if _, err := i.task(c.Task); err != nil {
+			return nil, err
+		}
+		ids = []string{c.Task}
+	}
+	list := []instant{}
+	for _, id := range ids {
+		t := i.set.Tasks[id].Task
+		if !t.Enabled || len(t.Schedule.Specs) == 0 {
+			continue
+		}
+		s, err := scheduler.Parse(t.Schedule)
+		if err != nil {
+			return nil, &exit{task.ExitUsage, err}
+		}
+		list = append(list, instants(id, s, c.After, c.N, scheduler.Jitter(id, hostName(), t.Jitter))...)
+	}
+	return list, nil
+}
+
+func instants(id string, s *scheduler.Schedule, after time.Time, n int, jitter time.Duration) []instant {
+	list := []instant{}
+	for _, due := range s.List(after, n) {
+		i := instant{Task: id, Due: due.In(s.Zone()).Format(time.RFC3339Nano), UTC: due.UTC().Format(time.RFC3339Nano)}
+		if jitter > 0 {
+			i.NotBefore = due.Add(jitter).In(s.Zone()).Format(time.RFC3339)
+		}
+		list = append(list, i)
+	}
+	return list
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"runnerd/task"
+)
+
+// printer shows a run to a person, message by message, as it happens or after.
+type printer struct {
+	w     io.Writer
+	color bool
+	whole bool // texts uncut
+	zone  *time.Location
+	shown int64 // seq of the newest message printed
+}
+
+func newPrinter(w io.Writer, zone *time.Location) *printer {
+	p := &printer{w: w, zone: zone}
+	if f, ok := w.(*os.File); ok {
+		p.color = term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
+	}
+	return p
+}
+
+// The colours of a status or a decision.
+const (
+	green  = "32"
+	red    = "31"
+	yellow = "33"
+	dim    = "2"
+	bold   = "1"
+)
+
+func (p *printer) paint(code, s string) string {
+	if !p.color {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// messages prints what is newer than what was printed before.
+func (p *printer) messages(msgs []task.Message, receipts []task.Receipt) {
+	for i := range msgs {
+		if m := &msgs[i]; m.Seq > p.shown {
+			p.message(m, msgs, receipts)
+			p.shown = m.Seq
+		}
+	}
+}
+
+func (p *printer) message(m *task.Message, msgs []task.Message, receipts []task.Receipt) {
+	at := m.At.In(p.zone).Format("15:04:05")
+	switch m.Role {
+	case task.RoleUser:
+		fmt.Fprintf(p.w, "%s  prompt   %s\n", at, p.text(m.Text, 11))
+	case task.RoleSummary:
+		fmt.Fprintf(p.w, "%s  summary  %s\n", at, p.text(m.Text, 11))
+	case task.RoleAssistant:
+		p.assistant(at, m)
+	case task.RoleTool:
+		p.tool(m, msgs, receipts)
+	}
+}
+
+func (p *printer) assistant(at string, m *task.Message) {
+	spent := ""
+	if m.Usage != nil {
+		spent = fmt.Sprintf("  (%d+%d tokens)", m.Usage.Input, m.Usage.Output)
+	}
+	fmt.Fprintf(p.w, "%s  %s  model %s%s\n", at, p.paint(bold, fmt.Sprintf("step %-2d", m.Step)), m.Model, p.paint(dim, spent))
+	if m.Text != "" {
+		fmt.Fprintf(p.w, "            %s\n", p.text(m.Text, 12))
+	}
+	for _, c := range m.Calls {
+		fmt.Fprintf(p.w, "            asks for %s %s\n", p.paint(bold, pairName(m.Slots, c.Name)), oneLine(c.Arguments, 160))
+	}
+	if m.Notice != "" {
+		fmt.Fprintf(p.w, "            %s\n", p.paint(yellow, p.text(m.Notice, 12)))
+	}
+}
+
+func (p *printer) tool(m *task.Message, msgs []task.Message, receipts []task.Receipt) {
+	for _, rc := range receipts {
+		if rc.Step == m.Step && rc.CallID == m.CallID {
+			p.receipt(rc)
+		}
+	}
+	what := "answer"
+	if m.IsError {
+		what = "error"
+	}
+	fmt.Fprintf(p.w, "            %-8s %s\n", what, p.text(m.Text, 21))
+}
+
+// receipt is the line that says what policy decided, and why.
+func (p *printer) receipt(rc task.Receipt) {
+	word, color := "refused", red
+	switch rc.Decision {
+	case task.DecisionAllow:
+		word, color = "allowed", green
+	case task.DecisionPark:
+		word, color = "parked", yellow
+	}
+	code := ""
+	if rc.Code != "" {
+		code = " [" + rc.Code + "]"
+	}
+	name := rc.Tool
+	if rc.Connector != "" {
+		name = rc.Connector + "/" + rc.Tool
+	}
+	fmt.Fprintf(p.w, "            %s %s (%s)%s: %s\n", p.paint(color, word), name, orNone(rc.Class), code, rc.Rule)
+}
+
+// text indents the lines after the first and cuts a long text.
+func (p *printer) text(s string, indent int) string {
+	s = printable(strings.TrimSpace(s))
+	if !p.whole && len(s) > 600 {
+		s = strings.ToValidUTF8(s[:600], "") + " …"
+	}
+	return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", indent))
+}
+
+// end prints how a run ended.
+func (p *printer) end(r task.Run) {
+	s := r.Status()
+	color := red
+	switch s {
+	case task.StatusOK:
+		color = green
+	case task.StatusWaiting, task.StatusQueued, task.StatusRunning:
+		color = yellow
+	}
+	fmt.Fprintf(p.w, "status      %s (exit code %d)%s\n", p.paint(color, string(s)), s.ExitCode(), colonise(r.Reason))
+	fmt.Fprintf(p.w, "facts       execution %s; outcome %s; delivery %s%s\n", r.Execution, orNone(string(r.Outcome)), orNone(string(r.Delivery)), marksText(r.Marks))
+	fmt.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, r.Usage.Tokens(), costText(r.Usage.Cost), r.Wall.Round(time.Millisecond))
+}
+
+func marksText(marks []string) string {
+	if len(marks) == 0 {
+		return ""
+	}
+	return "; marks " + strings.Join(marks, ", ")
+}
+
+func costText(c *task.Money) string {
+	if c == nil {
+		return "cost unknown (the model has no price)"
+	}
+	return fmt.Sprintf("cost %.4f", c.Float())
+}
+
+func colonise(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + printable(reason)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// pairName shows an alias as connector/tool.
+func pairName(slots []task.Slot, alias string) string {
+	for _, s := range slots {
+		if s.Alias == alias {
+			return s.Connector + "/" + s.Tool
+		}
+	}
+	return printable(alias)
+}
+
+// oneLine shows a text on one line, cut at n bytes.
+func oneLine(s string, n int) string {
+	s = strings.Join(strings.Fields(printable(s)), " ")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + " …"
+	}
+	return s
+}
+
+// printable takes out what a terminal would obey: control characters but line
+// ends and tabs.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
+			return '\ufffd'
+		}
+		return r
+	}, s)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

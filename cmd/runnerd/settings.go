@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sethvargo/go-envconfig"
+)
+
+// Settings say where things are and how much the daemon may use. They come from
+// RUNNERD_* variables, read once, and from --config and --state; everything else
+// is files in the config directory (DESIGN, section 5).
+type Settings struct {
+	ConfigDir string `env:"CONFIG_DIR" help:"task, model, connector and project files"`
+	StateDir  string `env:"STATE_DIR" help:"databases, lock, connector homes, credentials/"`
+	CacheDir  string `env:"CACHE_DIR" help:"npm's cache for connectors"`
+	Socket    string `env:"SOCKET" help:"unix socket of the control API"`
+
+	// CredentialsDir holds one file a secret; systemd sets its own.
+	CredentialsDir string `env:"CREDENTIALS_DIR" help:"one file a secret, for ${credential:NAME}"`
+
+	Database       string `env:"DATABASE" help:"main database: a file or a postgres:// URL"`
+	PolicyDatabase string `env:"POLICY_DATABASE" help:"policy database: a file or a postgres:// URL"`
+
+	LogLevel  string `env:"LOG_LEVEL, default=info" help:"debug, info, warn or error"`
+	LogFormat string `env:"LOG_FORMAT, default=auto" help:"auto, console or json; auto is console on a terminal"`
+
+	Workers  int           `env:"WORKERS, default=4" help:"runs at the same time"`
+	Grace    time.Duration `env:"SHUTDOWN_GRACE, default=20s" help:"how long runs may go on after SIGTERM"`
+	Timezone string        `env:"TIMEZONE" help:"IANA zone of tasks that name none; default: the machine's"`
+}
+
+// readSettings reads the environment once and fills in the places that systemd
+// or XDG name.
+func readSettings(ctx context.Context, lookup envconfig.Lookuper) (Settings, error) {
+	var s Settings
+	err := envconfig.ProcessWith(ctx, &envconfig.Config{Target: &s, Lookuper: envconfig.PrefixLookuper("RUNNERD_", lookup)})
+	if err != nil {
+		return s, fmt.Errorf("read RUNNERD_ settings: %w", err)
+	}
+	if s.Workers < 1 || s.Workers > 1024 {
+		return s, fmt.Errorf("RUNNERD_WORKERS is %d; expected 1 to 1024", s.Workers)
+	}
+	if s.Grace < 0 || s.Grace > time.Hour {
+		return s, fmt.Errorf("RUNNERD_SHUTDOWN_GRACE is %s; expected 0s to 1h", s.Grace)
+	}
+	return s, nil
+}
+
+// complete fills in what neither the environment nor a flag gave. A directory
+// that systemd names may be a list; the first counts.
+func (s *Settings) complete(get func(string) string) error {
+	home := get("HOME")
+	xdg := func(key, fallback string) string {
+		if dir := get(key); filepath.IsAbs(dir) {
+			return filepath.Join(dir, "runnerd")
+		}
+		return filepath.Join(home, fallback, "runnerd")
+	}
+	set := func(dst *string, systemd, fallback string) {
+		if *dst == "" {
+			*dst, _, _ = strings.Cut(get(systemd), ":")
+		}
+		if *dst == "" {
+			*dst = fallback
+		}
+	}
+	set(&s.ConfigDir, "CONFIGURATION_DIRECTORY", xdg("XDG_CONFIG_HOME", ".config"))
+	set(&s.StateDir, "STATE_DIRECTORY", xdg("XDG_STATE_HOME", ".local/state"))
+	set(&s.CacheDir, "CACHE_DIRECTORY", xdg("XDG_CACHE_HOME", ".cache"))
+	for _, dir := range []*string{&s.ConfigDir, &s.StateDir, &s.CacheDir} {
+		abs, err := filepath.Abs(*dir)
+		if err != nil {
+			return fmt.Errorf("make %s absolute: %w", *dir, err)
+		}
+		*dir = abs
+	}
+	if s.Socket == "" {
+		run, _, _ := strings.Cut(get("RUNTIME_DIRECTORY"), ":")
+		if run == "" {
+			run = s.StateDir
+		}
+		s.Socket = filepath.Join(run, "control.sock")
+	}
+	if s.Database == "" {
+		s.Database = filepath.Join(s.StateDir, "runnerd.db")
+	}
+	if s.PolicyDatabase == "" {
+		s.PolicyDatabase = filepath.Join(s.StateDir, "task_policies.db")
+	}
+	return nil
+}
+
+// credentialDirs are looked through in order.
+func (s *Settings) credentialDirs(get func(string) string) []string {
+	var dirs []string
+	for _, d := range []string{get("CREDENTIALS_DIRECTORY"), s.CredentialsDir, filepath.Join(s.StateDir, "credentials")} {
+		if d != "" {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
+}
+
+// zone is the daemon's: RUNNERD_TIMEZONE, else TZ, else what /etc/localtime
+// links to, else UTC. A name is needed, because it is stored with each task.
+func (s *Settings) zone(get func(string) string) (*time.Location, error) {
+	name := s.Timezone
+	if name == "" {
+		name = strings.TrimPrefix(get("TZ"), ":")
+	}
+	if name == "" {
+		if target, err := os.Readlink("/etc/localtime"); err == nil {
+			if _, after, ok := strings.Cut(target, "zoneinfo/"); ok {
+				name = after
+			}
+		}
+	}
+	if name == "" {
+		name = "UTC"
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "Local" {
+		return nil, fmt.Errorf("time zone %q is not an IANA name; set RUNNERD_TIMEZONE, for example to Europe/Berlin", name)
+	}
+	return zone, nil
+}

@@ -1,0 +1,216 @@
+// Package looptest holds a whole agent loop for tests: both databases for real,
+// a real connector pool over MCP servers in memory, and a scripted model. Tests
+// of agentloop and the suite of attacks use it; it is no part of the binary.
+package looptest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/zap"
+
+	"runnerd/agentloop"
+	"runnerd/connector"
+	"runnerd/db"
+	"runnerd/llm"
+	"runnerd/llm/scripted"
+	"runnerd/policy"
+	"runnerd/redact"
+	"runnerd/task"
+	"runnerd/taskpolicy"
+)
+
+// World is everything that a run touches. Its fields may be used directly.
+type World struct {
+	T      testing.TB
+	Dir    string
+	Main   *db.DB
+	Rules  *taskpolicy.Store
+	Pool   *connector.Pool
+	Redact *redact.Set
+	Runner *agentloop.Runner
+	// Spec is what the model is said to be; Model answers for it.
+	Spec task.ModelSpec
+	// Resolve resolves path arguments; it answers the path itself unless set.
+	Resolve func(connector, path string) (string, error)
+	// OnFreshen is called where the daemon would look at the files: a test edits
+	// policy there, between two calls.
+	OnFreshen func()
+	Log       *zap.Logger
+
+	mu       sync.Mutex
+	model    llm.Model
+	tasks    map[string]task.Task
+	rows     map[policy.Scope]map[string]policy.Fields
+	servers  map[string]*Server
+	revision map[string]string
+	ids      int
+}
+
+// New opens a world. It is closed when the test ends.
+func New(t testing.TB) *World {
+	w := &World{
+		T: t, Dir: t.TempDir(), Redact: redact.New(), Log: zap.NewNop(),
+		Spec:  task.ModelSpec{Name: "default", Provider: "scripted", ToolMode: "auto", ContextTokens: 32768, MaxOutputTokens: 1024},
+		tasks: map[string]task.Task{}, servers: map[string]*Server{}, revision: map[string]string{},
+		rows: map[policy.Scope]map[string]policy.Fields{
+			policy.ScopeTask: {}, policy.ScopeProject: {}, policy.ScopeConnector: {},
+		},
+	}
+	w.Resolve = func(_, path string) (string, error) { return path, nil }
+	w.Open()
+	t.Cleanup(w.Close)
+	return w
+}
+
+// Open opens the stores and builds the loop; after Close it is what a restarted
+// daemon would do.
+func (w *World) Open() {
+	w.T.Helper()
+	var err error
+	ctx := context.Background()
+	w.Main, err = db.Open(ctx, db.Options{DSN: filepath.Join(w.Dir, "runnerd.db")})
+	w.must(err)
+	w.Rules, err = taskpolicy.Open(ctx, taskpolicy.Options{DSN: filepath.Join(w.Dir, "task_policies.db")})
+	w.must(err)
+	w.Pool = connector.New(connector.Options{StateDir: w.Dir, Dial: w.dial, Redact: w.Redact.Text, Logger: w.Log, Idle: -1})
+	w.Pool.Set(w.specs())
+	w.Runner = agentloop.New(agentloop.Options{
+		Store: w.Main, Policies: w.Rules, Connectors: w.Pool, Files: w, Models: w, Redact: w.Redact,
+		Resolve: func(c, p string) (string, error) { return w.Resolve(c, p) },
+		Prompt:  func(s string) (string, error) { return s, nil },
+		Zone:    time.UTC, NewID: w.NewID, Logger: w.Log, Backoff: time.Millisecond,
+	})
+}
+
+// Close closes everything; a second Close does nothing.
+func (w *World) Close() {
+	if w.Main == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := errors.Join(w.Pool.Close(ctx), w.Rules.Close(), w.Main.Close())
+	w.Main = nil
+	if err != nil {
+		w.T.Errorf("close world: %v", err)
+	}
+}
+
+func (w *World) must(err error) {
+	w.T.Helper()
+	if err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// NewID makes ids in order.
+func (w *World) NewID() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ids++
+	return fmt.Sprintf("id%04d", w.ids)
+}
+
+// Freshen implements agentloop.Files.
+func (w *World) Freshen(context.Context, string) error {
+	if w.OnFreshen != nil {
+		w.OnFreshen()
+	}
+	return nil
+}
+
+// Model implements agentloop.Models.
+func (w *World) Model(_ context.Context, name string) (llm.Model, task.ModelSpec, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.model == nil {
+		return nil, w.Spec, errors.New("the test set no model")
+	}
+	spec := w.Spec
+	spec.Name = name
+	return w.model, spec, nil
+}
+
+// Use makes m the model.
+func (w *World) Use(m llm.Model) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.model = m
+}
+
+// Script makes a scripted model of turns, a YAML list.
+func (w *World) Script(turns string) {
+	w.T.Helper()
+	s, err := scripted.Parse("test.yaml", []byte("turns:\n"+turns))
+	w.must(err)
+	w.Use(scripted.New(s))
+}
+
+// Task puts a task and what its file says about policy into force.
+func (w *World) Task(t task.Task, f policy.Fields) {
+	w.T.Helper()
+	if t.Schedule.Zone == "" {
+		t.Schedule.Zone = "UTC"
+	}
+	if t.Model == "" {
+		t.Model = "default"
+	}
+	if t.Prompt == "" {
+		t.Prompt = "Do the work."
+	}
+	if t.Retry.Attempts == 0 {
+		t.Retry = task.Retry{Attempts: 1, Backoff: time.Second}
+	}
+	t.Enabled = true
+	w.tasks[t.ID] = t
+	hash, err := w.Main.SaveRevision(context.Background(), t)
+	w.must(err)
+	w.revision[t.ID] = hash
+	w.Policy(policy.ScopeTask, t.ID, f)
+}
+
+// Policy puts what a file says about a task, project or connector into force.
+func (w *World) Policy(scope policy.Scope, id string, f policy.Fields) {
+	w.T.Helper()
+	w.rows[scope][id] = f
+	w.must(w.Sync())
+}
+
+// Sync writes the file layer as it stands.
+func (w *World) Sync() error {
+	var rows []taskpolicy.Row
+	for scope, byID := range w.rows {
+		for id, f := range byID {
+			rows = append(rows, taskpolicy.Row{Scope: scope, ID: id, Fields: f})
+		}
+	}
+	return w.Rules.SyncFiles(context.Background(), rows, policy.Limits{}, "test")
+}
+
+// Fields returns what was last put into force for an id.
+func (w *World) Fields(scope policy.Scope, id string) policy.Fields { return w.rows[scope][id] }
+
+func (w *World) specs() []task.Connector {
+	var specs []task.Connector
+	for id := range w.servers {
+		specs = append(specs, task.Connector{ID: id, Command: "in-memory", ConnectTimeout: 5 * time.Second, CallTimeout: 5 * time.Second})
+	}
+	return specs
+}
+
+func (w *World) dial(ctx context.Context, c task.Connector) (mcp.Transport, error) {
+	w.mu.Lock()
+	s := w.servers[c.ID]
+	w.mu.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("no server %s", c.ID)
+	}
+	return s.connect()
+}
