@@ -28,10 +28,13 @@ func (a *attempt) system(offer policy.Offer) string {
 	return strings.Join(parts, "\n\n")
 }
 
-func offeredTools(offer policy.Offer) []grounding.OfferedTool {
-	list := make([]grounding.OfferedTool, 0, len(offer.Tools))
+func offeredTools(offer policy.Offer) []grounding.Offered {
+	list := make([]grounding.Offered, 0, len(offer.Tools)+1)
 	for _, t := range offer.Tools {
-		list = append(list, grounding.OfferedTool{Name: t.Slot.Alias, Class: string(t.Class)})
+		list = append(list, grounding.Offered{Connector: t.Slot.Connector, Tool: t.Slot.Tool, Class: string(t.Class)})
+	}
+	if offer.Report {
+		list = append(list, grounding.Offered{Tool: reportTool, Class: string(policy.ClassRead)})
 	}
 	return list
 }
