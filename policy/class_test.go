@@ -122,3 +122,13 @@ func TestSuggestClasses(t *testing.T) {
 		}
 	}
 }
+
+func TestRulesOf(t *testing.T) {
+	strict := PinStrict
+	if r := RulesOf(Fields{}); r.Pin != PinFirstUse || r.Flags != nil || quarantine(r, "mail", tool("search")) != "" {
+		t.Errorf("of nothing: %+v", r)
+	}
+	if r := RulesOf(Fields{Pin: &strict, Flags: task.ListOf[Flag]()}); r.Pin != PinStrict || r.Flags == nil {
+		t.Errorf("of strict and no flags: %+v", r)
+	}
+}

@@ -1,8 +1,9 @@
 package policy
 
-// RulesOf is what a connector's own fields say, without accepted definitions.
+// RulesOf is what a connector's own fields say, without accepted definitions. A
+// file that says nothing of pin means first use; the zero PinMode is strict.
 func RulesOf(f Fields) ConnectorRules {
-	r := ConnectorRules{Classes: f.Classes, Disabled: f.DisabledTools.Items(), Flags: f.Flags.Items()}
+	r := ConnectorRules{Classes: f.Classes, Disabled: f.DisabledTools.Items(), Flags: f.Flags.Items(), Pin: PinFirstUse}
 	if f.TrustAnnotations != nil {
 		r.TrustAnnotations = *f.TrustAnnotations
 	}
