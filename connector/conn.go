@@ -135,7 +135,9 @@ func (c *conn) open(o *opening) {
 		return
 	}
 	o.session = s
-	c.session = s
+	if !s.isDead() {
+		c.session = s
+	}
 }
 
 // adopt registers a new session with the pool and watches it.

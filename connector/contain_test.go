@@ -51,6 +51,12 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// waitForFamily waits until the server and two that left it are there.
+func waitForFamily(t testing.TB, p *Pool) {
+	t.Helper()
+	waitFor(t, "the whole family is there", func() bool { return len(marked(p.markPrefix())) >= 3 })
+}
+
 // startDaemon runs testDaemon and returns when its connector is up.
 func startDaemon(t *testing.T, state, mode string) *exec.Cmd {
 	t.Helper()
@@ -75,13 +81,12 @@ func startDaemon(t *testing.T, state, mode string) *exec.Cmd {
 
 // Case 25 of the faults: none left after close.
 func TestFamilyIsGoneAfterClose(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"good", "stubborn"} {
 		t.Run(mode, func(t *testing.T) {
 			p := testPool(t, nil, stdioSpec(t, mode))
 			mustCall(t, p, "family", "")
-			if n := len(marked(p.markPrefix())); n < 3 {
-				t.Fatalf("%d processes, want the server and two that left it", n)
-			}
+			waitForFamily(t, p)
 			if err := p.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -93,8 +98,10 @@ func TestFamilyIsGoneAfterClose(t *testing.T) {
 }
 
 func TestFamilyIsGoneAfterServerDies(t *testing.T) {
+	t.Parallel()
 	p := testPool(t, nil, stdioSpec(t, "good"))
 	mustCall(t, p, "family", "")
+	waitForFamily(t, p)
 	_, err := p.Call(t.Context(), "x", "die", text(""))
 	if err == nil || !strings.Contains(err.Error(), "exit code 3") || !strings.Contains(err.Error(), "something broke") {
 		t.Errorf("error is %v", err)
@@ -104,13 +111,12 @@ func TestFamilyIsGoneAfterServerDies(t *testing.T) {
 
 // Case 25: none left after the daemon was killed.
 func TestFamilyIsGoneAfterDaemonIsKilled(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"good", "stubborn"} {
 		t.Run(mode, func(t *testing.T) {
 			p := testPool(t, nil)
 			daemon := startDaemon(t, p.opts.StateDir, mode)
-			if n := len(marked(p.markPrefix())); n < 3 {
-				t.Fatalf("%d processes, want the server and two that left it", n)
-			}
+			waitForFamily(t, p)
 			if err := daemon.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -124,6 +130,7 @@ func TestFamilyIsGoneAfterDaemonIsKilled(t *testing.T) {
 func TestSweep(t *testing.T) {
 	p := testPool(t, nil)
 	daemon := startDaemon(t, p.opts.StateDir, "good")
+	waitForFamily(t, p)
 	// Stopped, it cannot clean up after its guard.
 	if err := daemon.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -151,6 +158,7 @@ func TestSweep(t *testing.T) {
 func TestGuardKilled(t *testing.T) {
 	p := testPool(t, nil, stdioSpec(t, "good"))
 	mustCall(t, p, "family", "")
+	waitForFamily(t, p)
 	c, err := p.conn("x")
 	if err != nil {
 		t.Fatal(err)

@@ -145,6 +145,9 @@ func (c *conn) environ(cmd command) ([]string, error) {
 		vars["npm_config_cache"] = filepath.Join(opts.CacheDir, "npm")
 		vars["XDG_CACHE_HOME"] = opts.CacheDir
 	}
+	if opts.protectsTmp() {
+		vars["TMPDIR"] = cmd.home
+	}
 	for _, k := range slices.Sorted(maps.Keys(c.spec.Env)) {
 		v, err := c.resolve("env "+k, c.spec.Env[k])
 		if err != nil {
@@ -158,6 +161,12 @@ func (c *conn) environ(cmd command) ([]string, error) {
 		env = append(env, k+"="+vars[k])
 	}
 	return env, nil
+}
+
+// protectsTmp tells whether something in /tmp is protected, which keeps children
+// from making files there.
+func (o Options) protectsTmp() bool {
+	return slices.ContainsFunc(real(o.Protected), func(p string) bool { return strings.HasPrefix(p, "/tmp/") })
 }
 
 func valueOf(env []string, key string) string {

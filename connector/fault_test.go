@@ -13,6 +13,7 @@ import (
 // Cases 21 to 24 and 28 of the faults: whatever a server does, the caller gets a
 // clear error in time.
 func TestBadServers(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name    string
 		spec    func(*task.Connector)
@@ -99,6 +100,7 @@ func mode(m string) func(*task.Connector) {
 
 // A session survives a call that timed out, and the server hears of it.
 func TestCallTimeoutCancels(t *testing.T) {
+	t.Parallel()
 	p := testPool(t, func(o *Options) { o.Limits.Call = 200 * time.Millisecond }, stdioSpec(t, "good"))
 	before := mustCall(t, p, "pid", "").Text
 	if _, err := p.Call(t.Context(), "x", "hang", text("")); err == nil {
@@ -124,6 +126,7 @@ func TestCallerCancels(t *testing.T) {
 
 // A server whose input pipe is full cannot hold a caller.
 func TestServerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	p := testPool(t, func(o *Options) { o.Limits.Call = 300 * time.Millisecond }, stdioSpec(t, "progress"))
 	if err := p.Dial(t.Context(), "x"); err != nil {
 		t.Fatal(err)
@@ -154,6 +157,7 @@ func TestNoiseOnStdout(t *testing.T) {
 }
 
 func TestStderr(t *testing.T) {
+	t.Parallel()
 	flood := testPool(t, nil, stdioSpec(t, "flood"))
 	if got := mustCall(t, flood, "echo", "still"); got.Text != "still" {
 		t.Errorf("echo: %+v", got)
@@ -182,6 +186,7 @@ func TestResultCap(t *testing.T) {
 
 // The handshakes of servers that are older than the SDK's first question.
 func TestOlderServers(t *testing.T) {
+	t.Parallel()
 	for _, m := range []string{"legacy", "silent-discover"} {
 		t.Run(m, func(t *testing.T) {
 			t.Parallel()
@@ -195,6 +200,7 @@ func TestOlderServers(t *testing.T) {
 }
 
 func TestListChanged(t *testing.T) {
+	t.Parallel()
 	p := testPool(t, nil, stdioSpec(t, "good"))
 	before, err := p.Tools(t.Context(), "x")
 	if err != nil {
@@ -215,6 +221,7 @@ func TestListChanged(t *testing.T) {
 
 // Nothing is offered to servers and nothing answered that they ask for.
 func TestServerAsksForMore(t *testing.T) {
+	t.Parallel()
 	p := testPool(t, nil, stdioSpec(t, "shameless"))
 	res, err := p.Call(t.Context(), "x", "ask", text(""))
 	if err != nil {

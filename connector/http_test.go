@@ -26,12 +26,16 @@ import (
 // sdkServer is a streamable HTTP server of the official SDK, behind middle.
 func sdkServer(t testing.TB, middle func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
+	stop := make(chan struct{})
 	s := mcp.NewServer(&mcp.Implementation{Name: "web", Version: "2"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in textArgs) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "hang"}, func(ctx context.Context, _ *mcp.CallToolRequest, in textArgs) (*mcp.CallToolResult, any, error) {
-		<-ctx.Done()
+		select {
+		case <-ctx.Done():
+		case <-stop:
+		}
 		return nil, nil, ctx.Err()
 	})
 	var h http.Handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
@@ -40,7 +44,7 @@ func sdkServer(t testing.TB, middle func(http.Handler) http.Handler) *httptest.S
 	}
 	srv := httptest.NewServer(h)
 	t.Cleanup(func() {
-		srv.CloseClientConnections()
+		close(stop)
 		srv.Close()
 	})
 	return srv
@@ -286,6 +290,7 @@ func TestHTTPHugeBody(t *testing.T) {
 
 // What the server may have done is said so; a failed connection certainly not.
 func TestHTTPSent(t *testing.T) {
+	t.Parallel()
 	var broken atomic.Bool
 	srv := sdkServer(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -312,6 +317,7 @@ func TestHTTPSent(t *testing.T) {
 
 // A stream that never begins does not hold the open.
 func TestHTTPStreamNeverBegins(t *testing.T) {
+	t.Parallel()
 	stop := make(chan struct{})
 	srv := handServer(t, false, func(method string) any {
 		if method == "tools/list" {

@@ -212,3 +212,25 @@ func TestCutMiddle(t *testing.T) {
 		t.Errorf("%q %v", got, cut)
 	}
 }
+
+// However a body is cut into reads, the same result is found in it.
+func FuzzEventResult(f *testing.F) {
+	f.Add("data: {\"id\":1,\"result\":{}}\n\n", 5)
+	f.Add(": x\r\n\r\ndata: {\"id\":1,\r\ndata: \"result\":{\"a\":1}}\r\n\r\n", 20)
+	f.Fuzz(func(t *testing.T, body string, at int) {
+		look := func(parts ...string) string {
+			n := &note{}
+			b := &boundBody{rt: &originRT{limit: 1 << 20}, events: true, note: n}
+			for _, p := range parts {
+				if b.note != nil {
+					b.look([]byte(p), false)
+				}
+			}
+			return string(n.result())
+		}
+		at = min(max(at, 0), len(body))
+		if one, two := look(body), look(body[:at], body[at:]); one != two {
+			t.Errorf("%q in one, %q in two", one, two)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package connector
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -216,22 +217,38 @@ func (p *Pool) Dial(ctx context.Context, id string) error {
 
 // Tools lists the connector's tools as the live session announced them last,
 // opening it if need be. Each has its Hash. The error is an *Error.
-func (p *Pool) Tools(ctx context.Context, id string) ([]task.Tool, error) {
-	c, err := p.conn(id)
-	if err != nil {
-		return nil, err
-	}
-	return c.tools(ctx)
+func (p *Pool) Tools(ctx context.Context, id string) (tools []task.Tool, err error) {
+	err = p.with(id, func(c *conn) (err error) {
+		tools, err = c.tools(ctx)
+		return err
+	})
+	return tools, err
 }
 
 // Call sends one call with args, a JSON object or nothing. An error, which is an
 // *Error, means that no answer came; a tool that failed is a result.
-func (p *Pool) Call(ctx context.Context, id, tool string, args json.RawMessage) (task.ToolResult, error) {
-	c, err := p.conn(id)
-	if err != nil {
-		return task.ToolResult{}, err
+func (p *Pool) Call(ctx context.Context, id, tool string, args json.RawMessage) (res task.ToolResult, err error) {
+	err = p.with(id, func(c *conn) (err error) {
+		res, err = c.call(ctx, tool, args)
+		return err
+	})
+	return res, err
+}
+
+// with runs f on a connector, a second time if an edit took it away before f got
+// anything done.
+func (p *Pool) with(id string, f func(*conn) error) error {
+	for second := false; ; second = true {
+		c, err := p.conn(id)
+		if err != nil {
+			return err
+		}
+		err = f(c)
+		var e *Error
+		if second || !errors.As(err, &e) || e.Sent() || !errors.Is(err, errGone) {
+			return err
+		}
 	}
-	return c.call(ctx, tool, args)
 }
 
 // Run closes sessions that are idle until ctx ends; then it closes all and

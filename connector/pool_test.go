@@ -364,3 +364,22 @@ func TestTrouble(t *testing.T) {
 		t.Error("it did not recover once")
 	}
 }
+
+// A caller who waits for an open that an edit makes useless gets the new one.
+func TestSetWhileOpening(t *testing.T) {
+	m := &memory{wait: time.Second}
+	inBubble(t, m, nil, func(t *testing.T, p *Pool) {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if got := mustCall(t, p, "echo", "new"); got.Text != "new" {
+				t.Errorf("%+v", got)
+			}
+		})
+		time.Sleep(500 * time.Millisecond)
+		p.Set([]task.Connector{{ID: "x", Command: "b"}})
+		wg.Wait()
+		if n := m.opens.Load(); n != 2 {
+			t.Errorf("%d opens, want 2", n)
+		}
+	})
+}

@@ -24,7 +24,7 @@ type State struct {
 	Stderr string `json:"stderr,omitempty"`
 	// Noise counts lines on stdout that were no messages and were dropped.
 	Noise int64 `json:"noise,omitempty"`
-	// Restarts counts the times it was opened after the first.
+	// Restarts counts the tries to open it after the first.
 	Restarts int `json:"restarts"`
 	Active   int `json:"active_calls"`
 	// BreakerUntil is set while the connector is left alone.
@@ -56,6 +56,9 @@ func (c *conn) state() State {
 		Err: c.lastErr, Since: c.lastErrAt, BreakerUntil: c.trouble.brokenUntil(time.Now()),
 	}
 	live := c.session
+	if live != nil && live.isDead() {
+		live = nil
+	}
 	if live != nil {
 		s.Up, s.Since, s.Active, s.Err = true, live.since, live.active, ""
 	}
