@@ -34,6 +34,10 @@ const (
 	// recheck is how long the pool sleeps at most: the wall clock may have been
 	// set meanwhile, which a timer does not see.
 	recheck = 30 * time.Second
+	// idle is how long it sleeps when nothing is queued at all, where a clock that
+	// is set changes nothing; whoever enqueues wakes it. Should a wake get lost, or
+	// another process have queued a run, this is how long it waits.
+	idle = 5 * time.Minute
 	// A failing store is asked again after backoffMin, doubled up to backoffMax.
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 30 * time.Second
@@ -255,8 +259,11 @@ func (p *Pool) untilReady(ctx context.Context, now time.Time) (time.Duration, er
 	call, cancel := p.storeContext(ctx)
 	defer cancel()
 	at, ok, err := p.store.NextReady(call, now)
-	if err != nil || !ok {
+	if err != nil {
 		return recheck, err
+	}
+	if !ok {
+		return idle, nil
 	}
 	if !at.After(now) {
 		// The store says both that it is ready and that it cannot be claimed.

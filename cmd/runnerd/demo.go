@@ -66,7 +66,7 @@ func (c demoCmd) play(ctx context.Context, a *app, due time.Time) error {
 	}
 	life, end := context.WithCancel(ctx)
 	served := make(chan error, 1)
-	go func() { served <- h.serve(life, a) }()
+	go func() { served <- h.serve(life, a, nil) }()
 	err = c.watch(ctx, a, h, due)
 	if err == nil && c.Keep {
 		fmt.Fprintln(a.out, "\nThe daemon goes on; Ctrl-C ends it.")

@@ -102,7 +102,7 @@ func (h *house) openStores(ctx context.Context) error {
 func (h *house) openFiles(a *app) {
 	h.secrets = a.resolver(h.redact)
 	h.loader = config.NewLoader(config.Options{
-		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, LastGood: h.lastGood, Logger: h.log,
+		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, LastGood: h.lastGood, Logger: h.log, PollOnly: a.poll > 0, Poll: a.poll,
 	})
 }
 
@@ -189,7 +189,7 @@ func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *z
 	return connector.Options{
 		Resolve: secrets.ResolveSecret, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
 		Protected:  append([]string{a.StateDir, a.ConfigDir}, a.credentialDirs(a.getenv)...),
-		Executable: exe, Environ: environ, Logger: log, Version: versionText(),
+		Executable: exe, Environ: environ, Logger: log, Version: versionText(), Dial: a.dial,
 		Notice: func(id, text string) { log.Warn("connector", zap.String("connector", id), zap.String("detail", text)) },
 	}
 }

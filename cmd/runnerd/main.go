@@ -12,9 +12,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 	_ "time/tzdata" // zones on machines that have none
 
 	"github.com/alecthomas/kong"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/sethvargo/go-envconfig"
 
 	"runnerd/connector"
@@ -61,6 +63,11 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	getenv   func(string) string
+
+	// Of tests: how connectors are opened, and how often files are looked at
+	// without the kernel's help.
+	dial func(context.Context, task.Connector) (mcp.Transport, error)
+	poll time.Duration
 }
 
 // exit is an error that carries the exit code of DESIGN, section 11.

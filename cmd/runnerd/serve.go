@@ -26,7 +26,10 @@ func (serveCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	err = h.serve(ctx, a)
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	err = h.serve(context.WithoutCancel(ctx), a, signals)
+	signal.Stop(signals)
 	return errors.Join(err, h.close())
 }
 
@@ -34,8 +37,8 @@ func (serveCmd) Run(ctx context.Context, a *app) error {
 const firstLoad = time.Minute
 
 // serve is the daemon's life: files, then the parts, then READY, then whatever
-// comes until a signal ends it.
-func (h *house) serve(ctx context.Context, a *app) error {
+// comes until ctx ends or a signal says so.
+func (h *house) serve(ctx context.Context, a *app, signals <-chan os.Signal) error {
 	load, cancel := context.WithTimeout(ctx, firstLoad)
 	defer cancel()
 	if err := h.reload(load); err != nil {
@@ -68,27 +71,26 @@ func (h *house) serve(ctx context.Context, a *app) error {
 	})
 	h.say(notify.Ready(h.summary()))
 	h.log.Info("ready", zap.String("version", versionText()), zap.String("config", h.settings.ConfigDir), zap.String("state", h.settings.StateDir))
-	h.obey(life, notify)
+	h.obey(life, notify, signals)
 	h.say(notify.Stopping("stopping"))
-	h.log.Info("stopping")
+	h.log.Info("stopping", zap.Strings("active", h.workers.Active()))
 	end()
-	parts.Wait()
+	gone := make(chan struct{})
+	go func() { parts.Wait(); close(gone) }()
+	h.hurry(gone, signals)
 	return nil
 }
 
-// obey waits for the end: SIGTERM or SIGINT. SIGHUP reads the files again; a
-// second SIGTERM ends the grace time.
-func (h *house) obey(ctx context.Context, notify *systemd.Notifier) {
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+// obey waits for the end: SIGTERM, SIGINT or the context's. SIGHUP reads the
+// files again.
+func (h *house) obey(ctx context.Context, notify *systemd.Notifier, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
-			h.hurry(signals)
 			return
 		case s := <-signals:
 			if s != syscall.SIGHUP {
-				h.hurry(signals)
+				h.log.Info("signal", zap.Stringer("signal", s))
 				return
 			}
 			h.say(notify.Reloading())
@@ -100,23 +102,20 @@ func (h *house) obey(ctx context.Context, notify *systemd.Notifier) {
 	}
 }
 
-// hurry lets the next signal end the grace time. The first one reaches both this
-// channel and the context, so one is taken out when the context came first.
-func (h *house) hurry(signals chan os.Signal) {
-	go func() {
-		first := time.Now()
-		for s := range signals {
-			if s != syscall.SIGHUP && time.Since(first) > 100*time.Millisecond {
+// hurry waits until all parts are gone; a second signal ends the grace time of
+// the runs under way.
+func (h *house) hurry(gone <-chan struct{}, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-gone:
+			return
+		case s := <-signals:
+			if s != syscall.SIGHUP {
 				h.log.Warn("second signal: runs are cancelled at once")
 				h.workers.Kill()
 			}
 		}
-	}()
-	h.stops.push("signals", func() error {
-		signal.Stop(signals)
-		close(signals)
-		return nil
-	})
+	}
 }
 
 func (h *house) say(err error) {
@@ -144,7 +143,7 @@ func (h *house) watch(ctx context.Context) error {
 }
 
 // every is how often what only time changes is looked at.
-const every = 15 * time.Second
+const every = time.Minute
 
 // tick expires approvals and wakes what they free.
 func (h *house) tick(ctx context.Context) error {
