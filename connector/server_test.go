@@ -99,6 +99,8 @@ func goodServer(mode string, args []string) int {
 		if _, err := family(); err != nil {
 			return 1
 		}
+	case "slow":
+		time.Sleep(discoverDeadline + 200*time.Millisecond)
 	case "noisy":
 		for i := range 3 {
 			fmt.Printf("starting up, step %d\n\n{\"level\":\"info\"}\n", i)

@@ -53,8 +53,10 @@ type session struct {
 const legacyProtocol = "2025-11-25"
 
 // discoverDeadline bounds the SDK's first question, which servers older than it
-// may leave unanswered; after that the older handshake is tried.
+// may leave unanswered.
 const discoverDeadline = 3 * time.Second
+
+var errSilent = errors.New("no answer to server/discover")
 
 // dial opens a session and lists its tools, within the connect and list
 // deadlines. On failure nothing of it is left, and the failure is counted.
@@ -76,23 +78,28 @@ func (c *conn) dial(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// connect makes the handshake, a second time and in the older form if the server
-// ended the connection at the newer one.
+// connect makes the handshake. If the server left the SDK's first question
+// unanswered or ended the connection at it, a fresh one gets the older handshake:
+// one that has the question still before it might be only slow, and would answer
+// it then to somebody who no longer listens.
 func (c *conn) connect(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, orElse(c.spec.ConnectTimeout, c.pool.limits.Connect))
 	defer cancel()
 	// Only the one open under way reads or writes c.legacy.
 	s, question, err := c.handshake(ctx, c.legacy)
-	if err == nil && question == questionSilence {
-		c.legacy = true
+	if err == nil {
+		return s, nil
 	}
-	if err != nil && question == questionHungUp && ctx.Err() == nil {
-		if second, _, err := c.handshake(ctx, true); err == nil {
-			c.legacy = true
-			return second, nil
-		}
+	if c.legacy || question == questionAnswered || ctx.Err() != nil {
+		c.legacy = false
+		return s, err
 	}
-	return s, err
+	second, _, err2 := c.handshake(ctx, true)
+	if err2 != nil && question == questionHungUp {
+		return s, err // the first one's words are about the server, not the protocol
+	}
+	c.legacy = err2 == nil
+	return second, err2
 }
 
 // question is what became of the SDK's first question, server/discover.
@@ -149,7 +156,10 @@ func (s *session) client(q *question) *mcp.Client {
 	})
 	client.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			if method != "server/discover" {
+			switch {
+			case *q == questionSilence && method == "initialize":
+				return nil, errSilent
+			case method != "server/discover":
 				return next(ctx, method, req)
 			}
 			short, cancel := context.WithTimeout(ctx, discoverDeadline)
@@ -159,6 +169,9 @@ func (s *session) client(q *question) *mcp.Client {
 			case err == nil || ctx.Err() != nil || answer(err) != nil:
 			case short.Err() != nil:
 				*q = questionSilence
+				if s.child != nil {
+					s.child.hurry.Store(true)
+				}
 			default:
 				*q = questionHungUp
 			}

@@ -39,6 +39,7 @@ type child struct {
 	stderr      *stderrTail
 	noise       atomic.Int64
 
+	hurry    atomic.Bool // stop kills at once: nothing has begun that could end well
 	stopOnce sync.Once
 	started  chan guardReport // capacity 1: its first report
 	exited   chan struct{}    // closed when guard and tree are gone
@@ -224,12 +225,14 @@ func (ch *child) await(ctx context.Context) error {
 func (ch *child) stop() {
 	ch.stopOnce.Do(func() {
 		_ = ch.stdin.Close()
-		if ch.gone(ch.limits.Close) {
-			return
-		}
-		ch.tell(guardTerm)
-		if ch.gone(ch.limits.Kill) {
-			return
+		if !ch.hurry.Load() {
+			if ch.gone(ch.limits.Close) {
+				return
+			}
+			ch.tell(guardTerm)
+			if ch.gone(ch.limits.Kill) {
+				return
+			}
 		}
 		ch.tell(guardKill)
 		if ch.gone(2 * killDeadline) {
