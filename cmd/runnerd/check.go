@@ -174,7 +174,7 @@ func (r checkReport) print(w io.Writer, i *inspection) error {
 			fmt.Fprintf(w, "  next   by hand only: runnerd run %s\n", t.ID)
 		}
 		for _, n := range t.Next {
-			fmt.Fprintf(w, "  next   %s  %s\n", n.Due, n.UTC)
+			fmt.Fprintf(w, "  next   %s  %s\n", n.Local(), n.UTC)
 		}
 		if len(t.Tools) > 0 {
 			if err := printRows(w, t.Tools); err != nil {

@@ -33,7 +33,7 @@ func (c demoCmd) Run(ctx context.Context, a *app) error {
 	demo := *a
 	demo.Settings = Settings{
 		ConfigDir: filepath.Join(dir, "config"), StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"),
-		LogLevel: "warn", LogFormat: a.LogFormat, Workers: 2, Grace: 2 * time.Second, Timezone: a.Timezone,
+		LogLevel: a.LogLevel, LogFormat: a.LogFormat, Workers: 2, Grace: 2 * time.Second, Timezone: a.Timezone,
 	}
 	if err := demo.complete(func(string) string { return "" }); err != nil {
 		return err
@@ -60,7 +60,7 @@ const demoIntro = `runnerd demo: a scheduled task runs an agent with real tools,
 // play starts the daemon's own parts, waits for the task to fire and shows its
 // run.
 func (c demoCmd) play(ctx context.Context, a *app, due time.Time) error {
-	h, err := a.openHouse(ctx, a.err)
+	h, err := a.openHouse(ctx, quiet(a))
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,15 @@ type instant struct {
 	NotBefore string `json:"not_before,omitempty"`
 }
 
+// Local is the instant as people in its zone write it, with the offset.
+func (i instant) Local() string {
+	due, err := time.Parse(time.RFC3339Nano, i.Due)
+	if err != nil {
+		return i.Due
+	}
+	return due.Format("Mon 2006-01-02 15:04:05 -07:00")
+}
+
 func (c nextCmd) Run(ctx context.Context, a *app) error {
 	if c.N < 1 || c.N > 10000 {
 		return usage("-n %d: expected 1 to 10000", c.N)
@@ -48,15 +57,11 @@ func (c nextCmd) Run(ctx context.Context, a *app) error {
 		return writeJSON(a.out, list)
 	}
 	for _, i := range list {
-		due, err := time.Parse(time.RFC3339Nano, i.Due)
-		if err != nil {
-			return err
-		}
 		name := ""
 		if i.Task != "" {
 			name = fmt.Sprintf("%-24s ", i.Task)
 		}
-		fmt.Fprintf(a.out, "%s%s  %s%s\n", name, due.Format("Mon 2006-01-02 15:04:05 -07:00"), i.UTC, notBefore(i))
+		fmt.Fprintf(a.out, "%s%s  %s%s\n", name, i.Local(), i.UTC, notBefore(i))
 	}
 	return nil
 }
