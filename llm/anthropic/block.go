@@ -1,0 +1,128 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"runnerd/llm/internal/wire"
+)
+
+// object is a JSON object whose values are kept as they came.
+type object map[string]json.RawMessage
+
+// text is the string in a field; "" if there is none.
+func (o object) text(field string) string {
+	var s string
+	_ = json.Unmarshal(o[field], &s) // anything else has no text
+	return s
+}
+
+// encode writes the fields in the order of their names.
+func (o object) encode() json.RawMessage {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, k := range slices.Sorted(maps.Keys(o)) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(wire.JSON(k))
+		b.WriteByte(':')
+		b.Write(o[k])
+	}
+	b.WriteByte('}')
+	return json.RawMessage(b.String())
+}
+
+// block is one content block as it grows.
+type block struct {
+	kind   string
+	fields object // as the block began
+	// grown are the strings that deltas added to, by field, as they are written
+	// in JSON and without their quotes: joined so, a signature keeps each byte.
+	grown map[string]*strings.Builder
+	// text is what a text block says, input what a tool_use block passes.
+	text, input strings.Builder
+}
+
+func newBlock(start object) *block {
+	b := &block{kind: start.text("type"), fields: start, grown: map[string]*strings.Builder{}}
+	if b.kind == "text" {
+		b.text.WriteString(start.text("text"))
+	}
+	return b
+}
+
+// add takes a delta and returns the text that it adds to the answer.
+func (b *block) add(delta object) string {
+	switch {
+	case delta.text("type") == "input_json_delta":
+		b.input.WriteString(delta.text("partial_json"))
+	case b.kind == "text":
+		s := delta.text("text")
+		b.text.WriteString(s)
+		return s
+	default:
+		b.grow(delta)
+	}
+	return ""
+}
+
+// grow adds a delta's strings to the fields of the same name, which is how every
+// kind of reasoning streams; anything else replaces.
+func (b *block) grow(delta object) {
+	for name, raw := range delta {
+		switch {
+		case name == "type" || string(raw) == "null":
+		case raw[0] != '"':
+			b.fields[name] = raw
+		default:
+			if b.grown[name] == nil {
+				b.grown[name] = &strings.Builder{}
+				b.grown[name].Write(inside(b.fields[name]))
+			}
+			b.grown[name].Write(inside(raw))
+		}
+	}
+}
+
+// inside is a JSON string without its quotes; nothing if it is none.
+func inside(raw json.RawMessage) []byte {
+	if len(raw) < 2 || raw[0] != '"' {
+		return nil
+	}
+	return raw[1 : len(raw)-1]
+}
+
+// raw is the whole block, to be sent back as it came.
+func (b *block) raw() json.RawMessage {
+	o := maps.Clone(b.fields)
+	for name, s := range b.grown {
+		o[name] = json.RawMessage(`"` + s.String() + `"`)
+	}
+	if json.Valid([]byte(b.input.String())) {
+		o["input"] = json.RawMessage(b.input.String())
+	}
+	return o.encode()
+}
+
+// arguments are the exact bytes of a tool_use block's input: as it streamed, or
+// as the block began where it did not stream.
+func (b *block) arguments() string {
+	if b.input.Len() > 0 {
+		return b.input.String()
+	}
+	return string(b.fields["input"])
+}
+
+// extra are the fields of a tool_use block that have no place in a call.
+func (b *block) extra() object {
+	o := object{}
+	for name, raw := range b.fields {
+		if !slices.Contains([]string{"type", "id", "name", "input"}, name) && string(raw) != "null" {
+			o[name] = raw
+		}
+	}
+	return o
+}
