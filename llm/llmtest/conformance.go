@@ -144,7 +144,8 @@ func compare(t *testing.T, s Subject, want Turn, got *llm.Response, deltas []str
 	if got.Text != want.Text() {
 		t.Errorf("text %q, want %q", got.Text, want.Text())
 	}
-	if joined := strings.Join(deltas, ""); joined != got.Text {
+	// White space around the text may have streamed before it was known to be that.
+	if joined := strings.Join(deltas, ""); strings.TrimSpace(joined) != strings.TrimSpace(got.Text) {
 		t.Errorf("streamed %q, answered %q", joined, got.Text)
 	}
 	if len(want.Pieces) > 1 && s.can(Streaming) && len(deltas) < 2 {
