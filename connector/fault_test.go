@@ -212,7 +212,7 @@ func TestListChanged(t *testing.T) {
 		return err == nil && len(after) == len(before)+1
 	})
 	storm := testPool(t, nil, stdioSpec(t, "storm"))
-	for range 20 {
+	for range 10 {
 		if tools, err := storm.Tools(t.Context(), "x"); err != nil || len(tools) != 1 {
 			t.Fatalf("in a storm: %v, %v", tools, err)
 		}

@@ -2,6 +2,7 @@ package connector
 
 import (
 	"os"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,13 +12,14 @@ import (
 // guard; and what tests need: servers of every kind of misbehaviour.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
+		// os.Exit would sleep for a second in a race build.
 		switch os.Args[1] {
 		case GuardVerb:
-			os.Exit(Guard(os.Args[2:]))
+			syscall.Exit(Guard(os.Args[2:]))
 		case serverVerb:
-			os.Exit(testServer(os.Args[2:]))
+			syscall.Exit(testServer(os.Args[2:]))
 		case daemonVerb:
-			os.Exit(testDaemon(os.Args[2:]))
+			syscall.Exit(testDaemon(os.Args[2:]))
 		}
 	}
 	goleak.VerifyTestMain(m)

@@ -71,7 +71,7 @@ func goodServer(mode string, args []string) int {
 	add("ppid", func(context.Context, textArgs) (string, error) { return fmt.Sprint(os.Getppid()), nil })
 	add("die", func(context.Context, textArgs) (string, error) {
 		fmt.Fprintln(os.Stderr, "panic: something broke")
-		os.Exit(3)
+		syscall.Exit(3)
 		return "", nil
 	})
 	add("hang", func(ctx context.Context, _ textArgs) (string, error) {
@@ -106,7 +106,7 @@ func goodServer(mode string, args []string) int {
 			fmt.Printf("starting up, step %d\n\n{\"level\":\"info\"}\n", i)
 		}
 	case "flood":
-		fmt.Fprint(os.Stderr, strings.Repeat(strings.Repeat("y", 1000)+"\n", 20_000))
+		fmt.Fprint(os.Stderr, strings.Repeat(strings.Repeat("y", 1000)+"\n", 4_000))
 	case "secret":
 		fmt.Fprintln(os.Stderr, "token is hunter2hunter2")
 	}
@@ -153,7 +153,7 @@ var rawModes = map[string]func([]string) int{
 		return speak(func(m string, _ json.RawMessage) any {
 			switch m {
 			case "server/discover":
-				os.Exit(1)
+				syscall.Exit(1)
 			case "tools/list":
 				return raw(`{"tools":[{"name":"old","inputSchema":{"type":"object"}}]}`)
 			}
@@ -197,7 +197,7 @@ var rawModes = map[string]func([]string) int{
 	"storm": func([]string) int {
 		return speak(func(m string, _ json.RawMessage) any {
 			if m == "tools/list" {
-				for range 1000 {
+				for range 200 {
 					fmt.Println(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 				}
 				return raw(`{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}`)
