@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"runnerd/policy"
+	"runnerd/task"
+	"runnerd/taskpolicy"
+)
+
+// TestLiveEdits edits, from within the first call of a run, each place that a
+// decision depends on. The second, same call of that run must see the edit: the
+// files by the stat before each decision, the database by the fresh read.
+func TestLiveEdits(t *testing.T) {
+	const allowed = "---\nproject: ops\ntools: [desk]\nallow: [desk/note]\n---\nNote twice.\n"
+	cases := []struct {
+		name string
+		edit func(t *testing.T, h *house)
+		code policy.Code
+	}{
+		{"nothing", func(*testing.T, *house) {}, ""},
+		{"task file: grant removed", writeFile("tasks/edit.md", strings.Replace(allowed, "allow: [desk/note]\n", "", 1)), policy.CodeNeedsApproval},
+		{"task file: deny added", writeFile("tasks/edit.md", strings.Replace(allowed, "allow:", "deny: [desk/*]\nallow:", 1)), policy.CodeDenied},
+		{"task file: no connectors", writeFile("tasks/edit.md", strings.Replace(allowed, "allow:", "connectors: []\nallow:", 1)), policy.CodeNotReachable},
+		{"task file broken: last good stays", writeFile("tasks/edit.md", "---\nshedule: x\n---\n"), ""},
+		{"task file gone: its policy stays for the run", removeFile("tasks/edit.md"), ""},
+		{"connectors file: tool disabled", writeFile("connectors.yaml", weekConnectors+"    disabled_tools: [note]\n"), policy.CodeDisabled},
+		{"connectors file: connector removed", writeFile("connectors.yaml", "mcpServers:\n  other: {command: in-memory}\n"), policy.CodeNotReachable},
+		{"project file: no connectors", writeFile("projects.yaml", "projects:\n  ops: {connectors: []}\n"), policy.CodeNotReachable},
+		{"override: grant taken away", override(policy.ScopeTask, "edit", `{"allow": []}`), policy.CodeNeedsApproval},
+		{"override: project", override(policy.ScopeProject, "ops", `{"connectors": []}`), policy.CodeNotReachable},
+		{"override: session", override(policy.ScopeSession, "edit", `{"connectors": []}`), policy.CodeNotReachable},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			a := testApp(t, map[string]string{
+				"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n",
+				"s.yaml":          "turns:\n  - call: [{tool: desk/note, args: {n: 1}}, {tool: desk/note, args: {n: 2}}]\n  - say: Done.\n",
+				"projects.yaml":   "projects:\n  ops: {}\n",
+				"tasks/edit.md":   allowed,
+				"connectors.yaml": weekConnectors,
+			})
+			var h *house
+			notes := 0
+			a.dial = noteServer(func() {
+				if notes++; notes == 1 {
+					c.edit(t, h)
+				}
+			})
+			h = openTest(t, a)
+			run := runTest(t, h, "edit")
+			receipts, err := h.main.RunReceipts(t.Context(), run.ID)
+			if err != nil || len(receipts) != 2 {
+				t.Fatalf("%d receipts (%v), want 2", len(receipts), err)
+			}
+			if receipts[0].Decision != task.DecisionAllow {
+				t.Errorf("first call: %s %s, want allowed", receipts[0].Decision, receipts[0].Rule)
+			}
+			if got := policy.Code(receipts[1].Code); got != c.code {
+				t.Errorf("second call: code %q (%s), want %q", got, receipts[1].Rule, c.code)
+			}
+			if want := 1; c.code != "" && notes != want {
+				t.Errorf("the server received %d calls, want %d", notes, want)
+			}
+		})
+	}
+}
+
+func writeFile(name, text string) func(*testing.T, *house) {
+	return func(t *testing.T, h *house) {
+		if err := os.WriteFile(filepath.Join(h.settings.ConfigDir, name), []byte(text), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func removeFile(name string) func(*testing.T, *house) {
+	return func(t *testing.T, h *house) {
+		if err := os.Remove(filepath.Join(h.settings.ConfigDir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func override(scope policy.Scope, id, patch string) func(*testing.T, *house) {
+	return func(t *testing.T, h *house) {
+		var p map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(patch), &p); err != nil {
+			t.Error(err)
+		}
+		if _, err := h.rules.Set(context.Background(), taskpolicy.Change{Scope: scope, ID: id, Patch: p, By: "test"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// noteServer serves one tool, note, and calls do at each call.
+func noteServer(do func()) func(context.Context, task.Connector) (mcp.Transport, error) {
+	return func(context.Context, task.Connector) (mcp.Transport, error) {
+		srv := mcp.NewServer(&mcp.Implementation{Name: "desk", Version: "1"}, nil)
+		srv.AddTool(&mcp.Tool{Name: "note", InputSchema: map[string]any{"type": "object"}},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				do()
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "noted"}}}, nil
+			})
+		client, server := mcp.NewInMemoryTransports()
+		_, err := srv.Connect(context.Background(), server, nil)
+		return client, err
+	}
+}
+
+// openTest opens a house with its files in force; it is closed with the test.
+func openTest(t *testing.T, a *app) *house {
+	t.Helper()
+	h, err := a.openHouse(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := h.reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range h.applied.Load().Problems {
+		t.Fatal(p)
+	}
+	return h
+}
+
+// runTest runs a task by hand, to its end.
+func runTest(t *testing.T, h *house, id string) task.Run {
+	t.Helper()
+	run, err := h.newManual(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run, err = h.finish(t.Context(), run.ID, newPrinter(io.Discard, h.zone)); err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
