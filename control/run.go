@@ -1,0 +1,120 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"runnerd/db"
+	"runnerd/task"
+)
+
+func (s *Server) startRun(ctx context.Context, r *request) (any, error) {
+	if _, err := r.object(true); err != nil {
+		return nil, err
+	}
+	run, err := s.o.Start(ctx, r.id())
+	if err != nil {
+		return nil, err
+	}
+	r.w.Header().Set("Location", "/api/runs/"+run.ID)
+	return NewRunRow(run), nil
+}
+
+func (s *Server) runs(ctx context.Context, r *request) (any, error) {
+	q, err := r.query("task", "limit", "before")
+	if err != nil {
+		return nil, err
+	}
+	limit, err := limitOf(q)
+	if err != nil {
+		return nil, err
+	}
+	f := db.RunFilter{Task: q.Get("task"), Limit: limit}
+	if q.Has("before") {
+		run, err := s.o.Main.FindRun(ctx, q.Get("before"))
+		if err != nil {
+			return nil, err
+		}
+		f.Before = run.ID
+	}
+	list, err := s.o.Main.Runs(ctx, f)
+	return NewRunRows(list), err
+}
+
+func (s *Server) run(ctx context.Context, r *request) (any, error) {
+	if _, err := r.query(); err != nil {
+		return nil, err
+	}
+	run, err := s.o.Main.FindRun(ctx, r.id())
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := s.o.Main.RunMessages(ctx, run.ID)
+	receipts, rerr := s.o.Main.RunReceipts(ctx, run.ID)
+	return NewRunView(run, msgs, receipts), errors.Join(err, rerr)
+}
+
+// cancelRun asks for the end of a run. A worker that holds it ends it a little
+// later: the answer is the run as it stands.
+func (s *Server) cancelRun(ctx context.Context, r *request) (any, error) {
+	fields, err := r.object(true, "reason")
+	if err != nil {
+		return nil, err
+	}
+	reason, err := text(fields, "reason")
+	if err != nil {
+		return nil, err
+	}
+	run, err := s.o.Main.FindRun(ctx, r.id())
+	if err != nil {
+		return nil, err
+	}
+	if run.Execution.Finished() {
+		return nil, finished(run)
+	}
+	if reason == "" {
+		reason = "by " + r.by()
+	}
+	cerr := s.o.Workers.Cancel(run.ID, reason)
+	run, err = s.o.Main.FindRun(ctx, run.ID)
+	if cerr != nil && err == nil && run.Execution.Finished() {
+		return nil, finished(run) // it ended by itself meanwhile
+	}
+	return NewRunRow(run), errors.Join(cerr, err)
+}
+
+func finished(run task.Run) *Error {
+	return &Error{
+		Status: http.StatusConflict, Code: CodeConflict, State: string(run.Status()),
+		Message: fmt.Sprintf("run %s has ended already: %s", run.ID, run.Status()),
+	}
+}
+
+func (s *Server) why(ctx context.Context, r *request) (any, error) {
+	q, err := r.query("task", "at", "since", "limit")
+	if err != nil {
+		return nil, err
+	}
+	limit, lerr := limitOf(q)
+	at, aerr := timeOf(q, "at")
+	since, serr := timeOf(q, "since")
+	if err := errors.Join(lerr, aerr, serr); err != nil {
+		return nil, err
+	}
+	switch {
+	case q.Get("task") == "":
+		return nil, badRequest("query: task is required")
+	case !at.IsZero() && !since.IsZero():
+		return nil, badRequest("query: want one of at and since, not both")
+	case at.IsZero():
+		list, err := s.o.Main.Occurrences(ctx, db.OccurrenceFilter{Task: q.Get("task"), Since: since, Limit: limit})
+		return NewWhyRows(list), err
+	}
+	o, err := s.o.Main.OccurrenceAt(ctx, q.Get("task"), at)
+	if errors.Is(err, db.ErrNotFound) {
+		return []WhyRow{}, nil
+	}
+	return NewWhyRows([]task.Occurrence{o}), err
+}
