@@ -25,6 +25,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -222,27 +223,26 @@ func alias(name string, offered []llm.Tool) string {
 			return full
 		}
 	}
-	return shortened(full, connector, offered)
+	return hashed(full, offered)
 }
 
 // maxAlias is the longest name that vendors take (DESIGN, section 6).
 const maxAlias = 64
 
-// shortened finds the offered alias of a name that is too long to be one: of
-// the same connector, as long as can be, with the longest common beginning.
-func shortened(full, connector string, offered []llm.Tool) string {
-	best, common := full, len("mcp__"+connector+"__")
-	if len(full) <= maxAlias {
-		return full
-	}
+var (
+	hashedName = regexp.MustCompile(`^(.+)_[0-9a-f]{6,}$`)
+	oddChar    = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+)
+
+// hashed finds the offered alias of a name that cannot be one itself, since it is
+// too long or has odd characters: it is what fits of the name, and a hash.
+func hashed(full string, offered []llm.Tool) string {
+	clean := oddChar.ReplaceAllString(full, "_")
 	for _, t := range offered {
-		n := 0
-		for n < len(t.Name) && n < len(full) && t.Name[n] == full[n] {
-			n++
-		}
-		if n > common && len(t.Name) > maxAlias-16 {
-			best, common = t.Name, n
+		m := hashedName.FindStringSubmatch(t.Name)
+		if m != nil && strings.HasPrefix(clean, m[1]) && (m[1] == clean || len(t.Name) == maxAlias) {
+			return t.Name
 		}
 	}
-	return best
+	return full
 }

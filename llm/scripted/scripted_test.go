@@ -216,14 +216,20 @@ func TestUnmet(t *testing.T) {
 	}
 }
 
-func TestShortAlias(t *testing.T) {
+func TestHashedAlias(t *testing.T) {
 	long := "create_a_very_long_named_thing_that_goes_on_and_on_and_on_for_ever"
-	short := "mcp__db__create_a_very_long_named_thing_that_goes_on_and_a1b2c3d4"
-	m := parse(t, "turns:\n- call: [{tool: db/"+long+"}]\n")
-	r, err := m.Next(t.Context(), &llm.Request{Tools: tools("mcp__db__create", short),
-		Messages: []task.Message{{Role: task.RoleUser}}})
-	if err != nil || r.Calls[0].Name != short {
-		t.Fatalf("got %+v, %v", r, err)
+	short := ("mcp__db__" + long)[:53] + "_a1b2c3d4e5"
+	for tool, want := range map[string]string{
+		long:           short,
+		"read.all now": "mcp__db__read_all_now_a1b2c3d4e5",
+		"other":        "mcp__db__other",
+	} {
+		m := parse(t, "turns:\n- call: [{tool: db/"+tool+"}]\n")
+		r, err := m.Next(t.Context(), &llm.Request{Messages: []task.Message{{Role: task.RoleUser}},
+			Tools: tools("mcp__db__create", "mcp__db__other_a1b2c3d4e5_", "mcp__db__read_all_now_a1b2c3d4e5", short)})
+		if err != nil || r.Calls[0].Name != want {
+			t.Errorf("%s: %+v, %v, want %s", tool, r, err, want)
+		}
 	}
 }
 
