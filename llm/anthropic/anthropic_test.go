@@ -477,29 +477,3 @@ func TestKeyAndOptions(t *testing.T) {
 		t.Errorf("without a model: %v", err)
 	}
 }
-
-func FuzzStream(f *testing.F) {
-	f.Add([]byte("data: " + head + "\n\ndata: " + textHi + "\n\ndata: " + endTurn + "\n\ndata: " + stop + "\n\n"))
-	f.Add([]byte("data: " + start(0, `{"type":"thinking","thinking":1,"signature":"a"}`) + "\n\ndata: " + delta(0, `"signature":"\u12","thinking":"x"`) + "\n\n"))
-	f.Add([]byte("data: " + start(0, `{"type":"tool_use","input":[1]}`) + "\n\ndata: " + delta(0, `"type":"input_json_delta","partial_json":7`) + "\n\ndata: " + stop + "\n\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			w.Write(data)
-		})
-		r, err := ask(m)
-		if err != nil && llm.ErrorKind(err) == "" {
-			t.Fatalf("an error that is not the model's: %v", err)
-		}
-		if err != nil {
-			return
-		}
-		if len(r.Opaque) > 0 && !json.Valid(r.Opaque) {
-			t.Fatalf("opaque is no JSON: %q", r.Opaque)
-		}
-		history := append([]task.Message{llmtest.Opening()}, llmtest.Answered(r)...)
-		if _, err := m.Next(t.Context(), &llm.Request{Messages: append(history, llmtest.Opening())}); err != nil {
-			t.Fatalf("its answer cannot be sent back: %v", err)
-		}
-	})
-}
