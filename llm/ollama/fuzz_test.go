@@ -1,0 +1,44 @@
+package ollama
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"runnerd/llm"
+	"runnerd/llm/internal/wire"
+	"runnerd/task"
+)
+
+// Whatever a server sends, the answer is whole or an error, and what is kept of
+// it can be sent back.
+func FuzzStream(f *testing.F) {
+	for _, s := range []string{
+		`{"message":{"content":"x","thinking":"\ud83e"},"done":false}` + "\n" + `{"message":{"thinking":"\udd80","y":[1]},"done":true}`,
+		`{"message":{"tool_calls":[{"id":1,"function":{"name":2,"arguments":[3],"function":{}}}]},"done":true}`,
+		`{"error":{"message":"m"}}`, `{"done":true}`, `null`, `{"message":{"thinking":1},"done":false}{"message":{"thinking":"a"},"done":true}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a := newAnswer(&llm.Request{})
+		if a.read(bytes.NewReader(data)) != nil {
+			return
+		}
+		r, err := a.response("v")
+		if err != nil {
+			if llm.ErrorKind(err) != llm.CutStream {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		if len(r.Opaque) > 0 && !json.Valid(r.Opaque) {
+			t.Fatalf("opaque is no JSON: %q", r.Opaque)
+		}
+		raw, _ := assistant(wire.Entry{Role: task.RoleAssistant, Text: r.Text, Calls: r.Calls, Opaque: r.Opaque})
+		var m message
+		if json.Unmarshal(raw, &m) != nil || m.Content != r.Text || len(m.ToolCalls) != len(r.Calls) {
+			t.Fatalf("%s cannot be sent back", raw)
+		}
+	})
+}

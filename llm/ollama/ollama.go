@@ -1,0 +1,103 @@
+package ollama
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"runnerd/llm"
+	"runnerd/llm/internal/wire"
+)
+
+// DefaultBaseURL is where a model without a base_url is asked.
+const DefaultBaseURL = "http://127.0.0.1:11434"
+
+// Options are an endpoint and the context window that its model is to have.
+type Options struct {
+	llm.Endpoint
+	// ContextTokens is sent as num_ctx; 0 leaves the window to the server, whose
+	// own default is small.
+	ContextTokens int
+}
+
+// Model is one model at one server.
+type Model struct {
+	client  *wire.Client
+	path    string
+	context int
+	vendor  string
+}
+
+// New checks the options. It does no I/O. A base URL may end in /api or not.
+func New(opts Options) (*Model, error) {
+	client, err := wire.NewClient(opts.Endpoint, DefaultBaseURL)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{
+		client: client, path: "/api/chat", context: opts.ContextTokens,
+		vendor: "ollama:" + client.Host() + "/" + client.Model(),
+	}
+	switch base := client.BasePath(); {
+	case strings.HasSuffix(base, "/v1"):
+		return nil, fmt.Errorf("base_url %q: is the OpenAI-compatible wire; leave off /v1, or use provider openai", opts.BaseURL)
+	case strings.HasSuffix(base, "/api"):
+		m.path = "/chat"
+	}
+	return m, nil
+}
+
+// Close drops idle connections.
+func (m *Model) Close() error { return m.client.Close() }
+
+// Next asks for one answer. A prompt that does not fit the context window is an
+// error of kind ContextOverflow where the server is new enough to be told so;
+// older ones drop the oldest messages without a word.
+func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, error) {
+	entries, err := wire.Prepare(req.Messages, m.vendor)
+	if err != nil {
+		return nil, err
+	}
+	key, err := m.client.Key()
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{"Accept": {"application/x-ndjson"}}
+	if key != "" {
+		header.Set("Authorization", "Bearer "+key)
+	}
+	a := newAnswer(req)
+	err = m.client.Do(ctx, wire.Post{
+		Path: m.path, Header: header, Body: m.body(req, entries), Tools: len(req.Tools) > 0,
+		Read: func(_ string, body io.Reader) error { return a.read(body) },
+	})
+	if err != nil {
+		return nil, m.explain(err)
+	}
+	return a.response(m.vendor)
+}
+
+var (
+	overflowWords = regexp.MustCompile(`(?i)longer than the context (?:length|window)|prompt (?:is )?too long|exceed(?:s|ed|ing)? (?:the )?(?:max(?:imum)? )?context`)
+	missingWords  = regexp.MustCompile(`(?i)\bmodel\b.*(?:not found|does not exist)`)
+)
+
+// explain adds to a server's words what it leaves to be guessed.
+func (m *Model) explain(err error) error {
+	var e *llm.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	said := *e
+	switch {
+	case said.Kind == llm.NotFound && missingWords.MatchString(said.Message):
+		said.Message += "; run: ollama pull " + m.client.Model()
+	case (said.Kind == llm.BadRequest || said.Kind == llm.ServerError) && overflowWords.MatchString(said.Message):
+		said.Kind = llm.ContextOverflow
+	}
+	return &said
+}
