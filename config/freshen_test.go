@@ -48,6 +48,8 @@ func TestFreshenSeesEachEdit(t *testing.T) {
 			func(s *Set) bool { return s.Connectors["y"].Connector.Command == "y" }},
 		{"the daemon's file", func(d dir) { d.write("runnerd.yaml", "defaults: {on_ask: park}\n") },
 			func(s *Set) bool { return *s.Tasks["good"].Policy.OnAsk == "park" }},
+		{"a second file of its name", func(d dir) { d.write("tasks/good.yaml", "prompt: q\n") },
+			func(s *Set) bool { return s.Tasks["good"].Stale && len(s.Problems) == 1 }},
 		{"its file renamed to .yaml", func(d dir) { d.write("tasks/good.yaml", "prompt: q\n"); d.remove("tasks/good.md") },
 			func(s *Set) bool { return s.Tasks["good"].Task.Prompt == "q" }},
 		{"its file removed", func(d dir) { d.remove("tasks/good.md") },

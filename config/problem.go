@@ -117,6 +117,9 @@ func oneOf(names []string) string {
 
 // quoted shows a value from a file: quoted, escaped and cut at 60 characters.
 func quoted(s string) string {
+	if len(s) > 300 {
+		s = strings.ToValidUTF8(s[:300], "")
+	}
 	if r := []rune(s); len(r) > 60 {
 		s = string(r[:57]) + "..."
 	}

@@ -48,48 +48,42 @@ const expectedReference = "${env:NAME} or ${credential:NAME}"
 func splitReferences(s string, loose bool) ([]segment, error) {
 	var out []segment
 	var literal strings.Builder
-	flush := func() {
-		if literal.Len() > 0 {
-			out = append(out, segment{literal: literal.String()})
-			literal.Reset()
-		}
-	}
 	for i := 0; i < len(s); {
-		rest := s[i:]
-		if strings.HasPrefix(rest, "$${") {
+		switch {
+		case strings.HasPrefix(s[i:], "$${"):
 			literal.WriteString("${")
 			i += 3
 			continue
-		}
-		if !strings.HasPrefix(rest, "${") {
+		case !strings.HasPrefix(s[i:], "${"):
 			literal.WriteByte(s[i])
 			i++
 			continue
 		}
-		end := strings.IndexByte(rest, '}')
-		seg, err := parseReference(rest, end, i)
-		if err != nil && !loose {
-			return nil, err
-		}
-		if err != nil && seg.kind != "" {
-			return nil, err // one of ours, but malformed
-		}
-		if err != nil {
+		window := s[i:min(len(s), i+maxReference)]
+		seg, err := parseReference(window, i)
+		switch {
+		case err == nil:
+			out = append(out, segment{literal: literal.String()}, seg)
+			literal.Reset()
+			i += strings.IndexByte(window, '}') + 1
+		case loose && seg.kind == "":
 			literal.WriteString("${")
 			i += 2
-			continue
+		default:
+			return nil, err
 		}
-		flush()
-		out = append(out, seg)
-		i += end + 1
 	}
-	flush()
-	return out, nil
+	return append(out, segment{literal: literal.String()}), nil
 }
 
-// parseReference reads the reference at the beginning of s, which closes at end.
-// On an error, kind is set if it was meant as one of ours.
-func parseReference(s string, end, offset int) (segment, error) {
+// maxReference bounds the length of one reference, and so the search for its
+// end.
+const maxReference = 1024
+
+// parseReference reads the reference at the beginning of s. On an error, kind is
+// set if it was meant as one of ours.
+func parseReference(s string, offset int) (segment, error) {
+	end := strings.IndexByte(s, '}')
 	if end < 0 {
 		return segment{}, fmt.Errorf("%s is not closed", quoted(s))
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func testResolver(t *testing.T, seen func([]Secret)) (*Resolver, string) {
@@ -133,5 +134,19 @@ func TestMissing(t *testing.T) {
 	}
 	if !slices.EqualFunc(got, want, sameText) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A long text of what looks like references takes no time that anyone notices.
+func TestManyDollars(t *testing.T) {
+	r := NewResolver(ResolverOptions{})
+	for _, unit := range []string{"$", "${", "$${", "${env:", "${a}"} {
+		s := strings.Repeat(unit, maxFile/4/len(unit))
+		start := time.Now()
+		_, _ = r.ResolvePrompt(s)
+		_, _ = r.Resolve(s)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%q: %v", unit, took)
+		}
 	}
 }

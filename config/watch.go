@@ -22,21 +22,12 @@ func (l *Loader) Watch(ctx context.Context, changed func()) {
 	}
 	poll := time.NewTicker(l.opts.Poll)
 	defer poll.Stop()
-	settle := time.NewTimer(time.Hour)
+	settle := time.NewTimer(l.opts.Settle)
 	settle.Stop()
 	defer settle.Stop()
 
-	var told uint64 // the fingerprint that changed was last called for
-	var first time.Time
-	look := func(again bool) {
-		first = time.Time{}
-		l.addDirs(watcher)
-		if print, moved := l.differs(); moved && (again || print != told) {
-			told = print
-			changed()
-		}
-	}
-	look(true)
+	w := &watchState{loader: l, watcher: watcher, changed: changed}
+	w.look(true)
 	for {
 		select {
 		case <-ctx.Done():
@@ -46,22 +37,48 @@ func (l *Loader) Watch(ctx context.Context, changed func()) {
 				events = nil
 				continue
 			}
-			if first.IsZero() {
-				first = time.Now()
-			}
-			settle.Reset(max(0, min(l.opts.Settle, l.opts.MaxSettle-time.Since(first))))
+			settle.Reset(w.quiet(time.Now()))
 		case err, ok := <-errs:
 			if !ok {
 				errs = nil
 				continue
 			}
 			l.log.Warn("config notifications lost; looking at all files", zap.Error(err))
-			settle.Reset(l.opts.Settle)
+			settle.Reset(w.quiet(time.Now()))
 		case <-settle.C:
-			look(false)
+			w.look(false)
 		case <-poll.C:
-			look(true)
+			w.look(true)
 		}
+	}
+}
+
+// watchState is what one Watch remembers between looks.
+type watchState struct {
+	loader  *Loader
+	watcher *fsnotify.Watcher
+	changed func()
+	told    uint64    // the fingerprint that changed was last called for
+	first   time.Time // of the events since the last look
+}
+
+// quiet is how long to wait for the next event before looking.
+func (w *watchState) quiet(now time.Time) time.Duration {
+	if w.first.IsZero() {
+		w.first = now
+	}
+	opts := w.loader.opts
+	return max(0, min(opts.Settle, opts.MaxSettle-now.Sub(w.first)))
+}
+
+// look compares and tells; again tells even what was told before, as a load may
+// have failed.
+func (w *watchState) look(again bool) {
+	w.first = time.Time{}
+	w.loader.addDirs(w.watcher)
+	if print, moved := w.loader.differs(); moved && (again || print != w.told) {
+		w.told = print
+		w.changed()
 	}
 }
 
