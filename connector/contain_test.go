@@ -163,10 +163,14 @@ func TestGuardKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.session.child.cmd.Process.Kill(); err != nil {
+	c.mu.Lock()
+	guard := c.session.child.cmd.Process
+	c.mu.Unlock()
+	if err := guard.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "the family ends", func() bool { return len(marked(p.markPrefix())) == 0 })
+	waitFor(t, "the session ends", func() bool { return !p.Status()[0].Up })
 	if got := mustCall(t, p, "echo", "again"); got.Text != "again" {
 		t.Errorf("after it: %+v", got)
 	}
@@ -263,7 +267,7 @@ func TestUnixSocket(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	p := testPool(t, func(o *Options) { o.Protected = []string{protected} }, stdioSpec(t, "good"))
 	got := mustCall(t, p, "connect", path)
-	if want := strings.Contains(Containment(), "sockets"); got.IsError != want {
+	if want := strings.Contains(Containment(), "nor can sockets"); got.IsError != want {
 		t.Errorf("connect: %+v, want refused %v (%s)", got, want, Containment())
 	}
 }

@@ -132,7 +132,10 @@ func TestServerThatDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := p.conn("x")
-	for _, pr := range descendants(c.session.child.cmd.Process.Pid) {
+	c.mu.Lock()
+	guard := c.session.child.cmd.Process.Pid
+	c.mu.Unlock()
+	for _, pr := range descendants(guard) {
 		pr.signal(19) // SIGSTOP
 	}
 	begun := time.Now()

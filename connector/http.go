@@ -202,7 +202,10 @@ func (rt *originRT) judge(req *http.Request, res *http.Response) error {
 	if err := refused(res); err != nil || req.Method != http.MethodPost {
 		return err
 	}
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch {
+	case res.StatusCode == http.StatusOK && kind != "" && kind != "application/json" && kind != "text/event-stream":
+		_ = rt.remember(advise("check the path in url", "the server answered with %s, which is no MCP", oneLine(kind, 100)))
 	case res.StatusCode < 300:
 		_ = rt.remember(nil)
 	case res.StatusCode == http.StatusNotFound && req.Header.Get("Mcp-Session-Id") == "":

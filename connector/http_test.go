@@ -174,7 +174,7 @@ func TestHTTPFaults(t *testing.T) {
 		{"redirect elsewhere", status(307, "Location", elsewhere.URL), []string{"redirects to another origin, " + elsewhere.URL, "refused"}},
 		{"redirect that makes a GET", status(302, "Location", "/x"), []string{"would change the request"}},
 		{"redirect without end", status(307, "Location", "/x"), []string{"without end"}},
-		{"no protocol", status(200, "Content-Type", "text/html"), []string{`unsupported content type "text/html"`}},
+		{"no protocol", status(200, "Content-Type", "text/html"), []string{"answered with text/html, which is no MCP; check the path"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,14 +19,37 @@ import (
 // Containment says what keeps children from the protected paths on this kernel,
 // for check and for status.
 func Containment() string {
-	v, err := ll.LandlockGetABIVersion()
-	switch {
-	case err != nil || v < 1:
+	v := abiVersion()
+	if v < 1 {
 		return "none: this kernel has no Landlock, so a connector's process can read whatever the daemon's user can"
-	case v < 6:
-		return fmt.Sprintf("landlock v%d: protected paths cannot be reached; signals to the daemon are not blocked (kernel 6.12 and newer)", v)
 	}
-	return fmt.Sprintf("landlock v%d: protected paths cannot be reached, the daemon cannot be signalled", v)
+	text := fmt.Sprintf("landlock v%d: protected paths cannot be reached", v)
+	if v < 6 {
+		return text + "; the daemon can be signalled (kernels before 6.12)"
+	}
+	text += ", the daemon cannot be signalled"
+	if v < 9 {
+		return text + "; sockets in protected paths can be connected to"
+	}
+	return text + ", nor can sockets in protected paths be connected to"
+}
+
+// signalErratum is the bit that says that the kernel keeps signals in for good;
+// without it go-landlock does as if it were version 5.
+const signalErratum = 0x2
+
+// abiVersion is the Landlock version that can be relied on; 0 is none.
+func abiVersion() int {
+	v, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		return 0
+	}
+	if v >= 6 {
+		if errata, err := ll.LandlockGetErrata(); err != nil || errata&signalErratum == 0 {
+			return 5
+		}
+	}
+	return v
 }
 
 // grants are the paths that add up to everything but the protected ones.
@@ -113,8 +136,7 @@ const allFS = 1<<17 - 1
 // ruleset makes a Landlock ruleset from grants. Where the kernel has none the
 // descriptor is -1.
 func ruleset(g grants) (fd int, flags uint32, abi int, err error) {
-	abi, err = ll.LandlockGetABIVersion()
-	if err != nil || abi < 1 {
+	if abi = abiVersion(); abi < 1 {
 		return -1, 0, 0, nil
 	}
 	dirs := landlock.RWDirs(g.dirs...).WithIoctlDev().WithResolveUnix().IgnoreIfMissing()

@@ -131,12 +131,7 @@ func (ch *child) launch(c *conn, cmd command) error {
 		p.closeAll()
 		return fmt.Errorf("write the guard's order: %w", err)
 	}
-	ch.cmd = &exec.Cmd{
-		Path: opts.Executable, Args: []string{"runnerd", GuardVerb, c.id}, Dir: "/",
-		Env:   []string{"GOMAXPROCS=2"},
-		Stdin: p.theirs[0], Stdout: p.theirs[1], Stderr: p.theirs[2], ExtraFiles: p.theirs[3:],
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-	}
+	ch.cmd = guardCommand(opts.Executable, c.id, p.theirs)
 	err = ch.cmd.Start()
 	p.closeTheirs()
 	if err != nil {
@@ -160,6 +155,17 @@ func (ch *child) launch(c *conn, cmd command) error {
 	_ = ch.control.SetWriteDeadline(time.Now().Add(c.pool.limits.Connect))
 	_, _ = ch.control.Write(append(order, '\n')) // if it fails, so does the report
 	return nil
+}
+
+// guardCommand is our own binary as a guard, in a process group of its own so
+// that a key pressed in our terminal does not reach it.
+func guardCommand(executable, id string, files []*os.File) *exec.Cmd {
+	return &exec.Cmd{
+		Path: executable, Args: []string{"runnerd", GuardVerb, id}, Dir: "/",
+		Env:   []string{"GOMAXPROCS=2"},
+		Stdin: files[0], Stdout: files[1], Stderr: files[2], ExtraFiles: files[3:],
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
 }
 
 func compact(paths ...string) []string {
