@@ -14,17 +14,17 @@ import (
 // approval is a stored approval with what the loop asks of it.
 type approval struct{ task.Approval }
 
-// fits tells whether what was approved is what would be sent: same class, same
-// definition.
-func (p *approval) fits(d policy.Decision) bool {
-	return p.Class == string(d.Class) && p.Definition == d.Definition
+// fits tells whether what was approved is what would be sent: the same definition
+// and, unless a grant or its class allow the call by now, the same class.
+func (p *approval) fits(d policy.Decision, granted bool) bool {
+	return p.Definition == d.Definition && (granted || p.Class == string(d.Class))
 }
 
 // approvalOf is the newest approval that was asked for a call.
 func (a *attempt) approvalOf(step int, callID string) *approval {
 	var newest *approval
 	for _, ap := range a.approvals {
-		if ap.Step == step && ap.CallID == callID && (newest == nil || !ap.CreatedAt.Before(newest.CreatedAt)) {
+		if ap.Step == step && ap.CallID == callID && ap.State != task.ApprovalSuperseded && (newest == nil || !ap.CreatedAt.Before(newest.CreatedAt)) {
 			newest = &approval{ap}
 		}
 	}
@@ -33,7 +33,7 @@ func (a *attempt) approvalOf(step int, callID string) *approval {
 
 // askFor parks a call: its receipt and the approval that a person is asked for.
 func (a *attempt) askFor(ctx context.Context, turn *task.Message, call task.ToolCall, d policy.Decision) error {
-	ask := a.newApproval(ctx, turn, call, d)
+	ask := a.newApproval(turn, call, d)
 	rc := a.receipt(turn, call, d)
 	rc.Outcome, rc.FinishedAt, rc.ApprovalID = task.ReceiptNone, rc.StartedAt, ask.ID
 	if err := a.Store.Refuse(ctx, rc, nil, &ask); err != nil {
@@ -47,7 +47,7 @@ func (a *attempt) askFor(ctx context.Context, turn *task.Message, call task.Tool
 
 // askAgain replaces an approval that no longer fits, without asking the model.
 func (a *attempt) askAgain(ctx context.Context, turn *task.Message, call task.ToolCall, d policy.Decision, old *approval) error {
-	ask := a.newApproval(ctx, turn, call, d)
+	ask := a.newApproval(turn, call, d)
 	if err := a.Store.Supersede(ctx, old.ID, &ask); err != nil {
 		return fmt.Errorf("store new request for approval: %w", err)
 	}
@@ -56,18 +56,14 @@ func (a *attempt) askAgain(ctx context.Context, turn *task.Message, call task.To
 	return nil
 }
 
-func (a *attempt) newApproval(ctx context.Context, turn *task.Message, call task.ToolCall, d policy.Decision) task.Approval {
-	ttl := 24 * time.Hour
-	if eff, err := a.effective(ctx); err == nil && eff.ApprovalTTL > 0 {
-		ttl = eff.ApprovalTTL
-	}
+func (a *attempt) newApproval(turn *task.Message, call task.ToolCall, d policy.Decision) task.Approval {
 	now := time.Now()
 	return task.Approval{
 		ID: a.NewID(), Run: a.run.ID, Task: a.run.Task, Step: turn.Step, CallID: call.ID,
 		Connector: d.Connector, Tool: d.Tool, Class: string(d.Class), Definition: d.Definition,
 		Arguments: call.Arguments, ArgsHash: task.ArgsHash(call.Arguments),
 		Preview: preview(call.Arguments), State: task.ApprovalPending,
-		CreatedAt: now, ExpiresAt: now.Add(ttl),
+		CreatedAt: now, ExpiresAt: now.Add(a.approvalTTL),
 	}
 }
 

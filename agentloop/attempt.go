@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,6 +26,7 @@ type attempt struct {
 	zone      *time.Location
 	started   time.Time
 	wallSpent time.Duration // by earlier attempts
+	wall      *time.Timer   // ends the work; set again when the limit changes
 
 	msgs      []task.Message // of this run, oldest first
 	receipts  []task.Receipt
@@ -31,18 +35,26 @@ type attempt struct {
 	model     llm.Model
 	modelSpec task.ModelSpec
 	fenced    bool
-	compacted bool
-	lastOffer policy.Offer
-	// limits are the newest that policy gave; checked before each spend.
-	limits policy.Limits
-	day    policy.Limits
-	badRow int // invalid arguments and unknown names in a row
+	// overflowed tells that the vendor has said once that the context is full.
+	overflowed bool
+	room       int // tokens that the history may take, as of the last request
+	lastOffer  policy.Offer
+	advised    bool
+	// What policy said last; checked before each spend.
+	limits      policy.Limits
+	day         policy.Limits
+	approvalTTL time.Duration
+	warned      map[string]bool
+	badRow      int // calls in a row that could not be made
 }
 
 func (r *Runner) load(ctx context.Context, runID string) (*attempt, error) {
 	run, err := r.Store.Run(ctx, runID)
 	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", runID, err)
+	}
+	if run.Execution != task.Running {
+		return nil, fmt.Errorf("run %s is %s, not claimed", runID, run.Execution)
 	}
 	spec, err := r.Store.Revision(ctx, run.Revision)
 	if err != nil {
@@ -54,44 +66,64 @@ func (r *Runner) load(ctx context.Context, runID string) (*attempt, error) {
 	}
 	a := &attempt{
 		Runner: r, run: run, spec: spec, zone: zone, started: time.Now(), wallSpent: run.Wall,
-		limits: policy.DefaultLimits(),
-		log:    r.Logger.With(zap.String("run", run.ID), zap.String("task", run.Task)),
+		limits: policy.DefaultLimits(), approvalTTL: policy.DefaultApprovalTTL, warned: map[string]bool{},
+		log: r.Logger.With(zap.String("run", run.ID), zap.String("task", run.Task)),
 	}
-	if a.msgs, err = r.Store.RunMessages(ctx, runID); err != nil {
-		return nil, fmt.Errorf("read messages of run %s: %w", runID, err)
+	return a, a.read(ctx)
+}
+
+// read loads what earlier attempts have left.
+func (a *attempt) read(ctx context.Context) (err error) {
+	if a.msgs, err = a.Store.RunMessages(ctx, a.run.ID); err != nil {
+		return fmt.Errorf("read messages of run %s: %w", a.run.ID, err)
 	}
-	if a.receipts, err = r.Store.RunReceipts(ctx, runID); err != nil {
-		return nil, fmt.Errorf("read receipts of run %s: %w", runID, err)
+	if a.receipts, err = a.Store.RunReceipts(ctx, a.run.ID); err != nil {
+		return fmt.Errorf("read receipts of run %s: %w", a.run.ID, err)
 	}
-	if a.approvals, err = r.Store.RunApprovals(ctx, runID); err != nil {
-		return nil, fmt.Errorf("read approvals of run %s: %w", runID, err)
+	if a.approvals, err = a.Store.RunApprovals(ctx, a.run.ID); err != nil {
+		return fmt.Errorf("read approvals of run %s: %w", a.run.ID, err)
 	}
-	return a, nil
+	// What was down for an earlier attempt need not be down for this one.
+	a.run.Marks = slices.DeleteFunc(a.run.Marks, func(m string) bool {
+		return strings.HasPrefix(m, task.MarkRequiredDown+":")
+	})
+	return nil
 }
 
 // errWall is the cause of a context that the wall limit ended.
 var errWall = errors.New("wall limit")
 
-// withWall bounds the work by what is left of the wall limit, which counts
-// worker time only, over all attempts. The limit is the one in force now.
-func (a *attempt) withWall(ctx context.Context) (context.Context, context.CancelFunc) {
-	if eff, err := a.effective(ctx); err == nil {
-		a.adopt(eff)
+// withWall bounds the work by what is left of the wall limit. The limit is the
+// one in force at each moment: adopt sets the timer again.
+func (a *attempt) withWall(ctx context.Context) (work context.Context, release func()) {
+	work, cancel := context.WithCancelCause(ctx)
+	a.wall = time.AfterFunc(a.wallLeft(), func() { cancel(errWall) })
+	if _, err := a.effective(ctx); err != nil {
+		a.log.Error("policy unreadable", zap.Error(err))
 	}
+	return work, func() {
+		a.wall.Stop()
+		cancel(nil)
+	}
+}
+
+// wallLeft is what is left of the wall limit, which counts worker time only,
+// over all attempts.
+func (a *attempt) wallLeft() time.Duration {
 	if a.limits.Wall == nil {
-		return context.WithCancel(ctx)
+		return math.MaxInt64
 	}
-	return context.WithTimeoutCause(ctx, max(*a.limits.Wall-a.wallSpent, 0), errWall)
+	return max(*a.limits.Wall-a.wallSpent-time.Since(a.started), 0)
 }
 
 // work is the run: open it, answer what an earlier attempt left unanswered, then
 // step until the model has said its last word.
 func (a *attempt) work(ctx context.Context) error {
 	if a.run.Attempt > max(a.spec.Retry.Attempts, 1) {
-		if err := a.abandon(ctx); err != nil {
-			return err
-		}
 		return a.fail("gave up after %d attempts (retry.attempts)", a.run.Attempt-1)
+	}
+	if a.lastWord() != nil {
+		return nil // a crash came between the answer and the end
 	}
 	if err := a.openModel(ctx); err != nil {
 		return err
@@ -100,6 +132,9 @@ func (a *attempt) work(ctx context.Context) error {
 		if err := a.open(ctx); err != nil {
 			return err
 		}
+	}
+	if err := a.beginWindow(ctx); err != nil {
+		return err
 	}
 	for {
 		if err := a.answerCalls(ctx); err != nil {
@@ -125,13 +160,27 @@ func (a *attempt) open(ctx context.Context) error {
 		return err
 	}
 	msg := &task.Message{Session: a.run.Session, Run: a.run.ID, Role: task.RoleUser, Text: a.Redact.Text(text), At: time.Now()}
-	if err := a.append(ctx, msg); err != nil {
-		return err
-	}
+	return a.append(ctx, msg)
+}
+
+// beginWindow makes a run that is to see nothing older begin the session's window.
+// A crash may have come between the two, so it looks every time; a later
+// beginning, which a compaction made, stays.
+func (a *attempt) beginWindow(ctx context.Context) error {
 	if a.spec.Session == task.SessionKeep || a.spec.Session == "" {
 		return nil
 	}
-	return a.Store.StartWindow(ctx, a.run.Session, msg.Seq)
+	window, err := a.Store.Window(ctx, a.run.Session)
+	if err != nil {
+		return fmt.Errorf("read session: %w", err)
+	}
+	if len(window) == 0 || window[0].Seq >= a.msgs[0].Seq {
+		return nil
+	}
+	if err := a.Store.StartWindow(ctx, a.run.Session, a.msgs[0].Seq); err != nil {
+		return fmt.Errorf("move window: %w", err)
+	}
+	return nil
 }
 
 // checkRequired fails the run before it spends anything if a connector that the
@@ -161,8 +210,12 @@ func (a *attempt) lastWord() *task.Message {
 	return nil
 }
 
+// append stores a message, although the run may be cancelled meanwhile: what was
+// spent on it is booked with it.
 func (a *attempt) append(ctx context.Context, msg *task.Message) error {
-	if err := a.Store.Append(ctx, a.days(), msg); err != nil {
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.FinalWrites)
+	defer cancel()
+	if err := a.Store.Append(final, a.days(), msg); err != nil {
 		return fmt.Errorf("store message: %w", err)
 	}
 	a.msgs = append(a.msgs, *msg)
@@ -180,12 +233,25 @@ func (a *attempt) effective(ctx context.Context) (policy.Effective, error) {
 	if err := a.Files.Freshen(ctx, a.run.Task); err != nil {
 		a.log.Warn("files not freshened", zap.Error(err))
 	}
-	return a.Policies.Effective(ctx, a.run.Task, a.run.Session, a.spec.Project)
+	eff, err := a.Policies.Effective(ctx, a.run.Task, a.run.Session, a.spec.Project)
+	if err == nil {
+		a.adopt(eff)
+	}
+	return eff, err
 }
 
+// adopt puts the newest limits into force.
 func (a *attempt) adopt(eff policy.Effective) {
-	a.limits, a.day = eff.Limits, eff.Day
+	a.limits, a.day, a.approvalTTL = eff.Limits, eff.Day, eff.ApprovalTTL
+	a.wall.Reset(a.wallLeft())
 	for _, w := range eff.Warnings {
-		a.log.Warn("policy value ignored", zap.String("detail", w))
+		a.warnOnce("policy value ignored", w)
+	}
+}
+
+func (a *attempt) warnOnce(what, detail string) {
+	if key := what + "\x00" + detail; !a.warned[key] {
+		a.warned[key] = true
+		a.log.Warn(what, zap.String("detail", detail))
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -70,7 +70,7 @@ func (a *attempt) answered(callID string) bool {
 // answer takes one call from decision to answer. wait tells that it, or an
 // earlier one of its turn, waits for a person.
 func (a *attempt) answer(ctx context.Context, turn *task.Message, call task.ToolCall, parked bool) (wait bool, err error) {
-	if call.Name == reportTool {
+	if call.Name == reportTool && a.mayReport(ctx) {
 		return false, a.report(ctx, turn, call)
 	}
 	if done, err := a.settleOpenIntent(ctx, turn, call); done || err != nil {
@@ -85,10 +85,14 @@ func (a *attempt) answer(ctx context.Context, turn *task.Message, call task.Tool
 			return false, a.refuseSettled(ctx, turn, call, ask)
 		}
 	}
-	approved := ask != nil && ask.State == task.ApprovalApproved
-	d := a.decide(ctx, turn, call, approved)
+	if ask != nil && ask.State != task.ApprovalApproved {
+		ask = nil // used before; what is sent now needs a new one
+	}
+	d, stale, err := a.decide(ctx, turn, call, ask)
 	switch {
-	case d.Kind == task.DecisionAllow && approved && !ask.fits(d):
+	case err != nil:
+		return false, err
+	case stale:
 		return true, a.askAgain(ctx, turn, call, d, ask)
 	case d.Kind == task.DecisionAllow && parked && d.Class != policy.ClassRead:
 		return true, nil // a granted write waits for what was asked before it
@@ -100,42 +104,64 @@ func (a *attempt) answer(ctx context.Context, turn *task.Message, call task.Tool
 	return false, a.refuse(ctx, turn, call, d)
 }
 
-// decide asks policy about one call, with everything read at this moment.
-func (a *attempt) decide(ctx context.Context, turn *task.Message, call task.ToolCall, approved bool) policy.Decision {
+// decide asks policy about one call, with everything read at this moment. With an
+// approval it also tells whether that is stale: what a person said yes to is not
+// what would be sent.
+func (a *attempt) decide(ctx context.Context, turn *task.Message, call task.ToolCall, ask *approval) (d policy.Decision, stale bool, err error) {
 	eff, err := a.effective(ctx)
 	if err != nil {
-		a.log.Error("policy unreadable", zap.Error(err))
-		a.run.Mark(task.MarkPolicyUnreadable)
-		return policy.Unreadable(call.Name, turn.Slots, err)
+		return policy.Unreadable(call.Name, turn.Slots, err), false, a.unreadable(ctx, err)
 	}
-	a.adopt(eff)
+	c := a.facts(ctx, eff, turn, call)
+	if ctx.Err() != nil {
+		return d, false, ctx.Err()
+	}
+	if ask == nil {
+		return policy.Decide(eff, c), false, nil
+	}
+	// The definition may have been changed, and accepted, while a person thought.
+	c.Slots = renewed(c.Slots, c.Name, c.Tool)
+	d = policy.Decide(eff, c)
+	granted := d.Allowed()
+	if !granted {
+		c.Approved = true
+		d = policy.Decide(eff, c)
+	}
+	return d, d.Allowed() && !ask.fits(d, granted), nil
+}
+
+// facts gathers what a decision about the call reads beside the policy.
+func (a *attempt) facts(ctx context.Context, eff policy.Effective, turn *task.Message, call task.ToolCall) policy.Call {
 	c := policy.Call{
-		Name: call.Name, Arguments: call.Arguments, Slots: turn.Slots,
-		Secret: a.secretIn, Resolve: a.Resolve, Schemas: a.schemas,
-		Untrusted: a.sawUntrusted(eff), ToolCalls: a.dispatched(), Repeats: a.repeats(turn, call), Approved: approved,
+		Name: call.Name, Arguments: call.Arguments, Slots: turn.Slots, Resolve: a.Resolve, Schemas: a.schemas,
+		Untrusted: a.sawUntrusted(eff), ToolCalls: a.dispatched(), Repeats: a.repeats(turn, call),
+		Secret: func(text string) string {
+			if call.Secret != "" {
+				return call.Secret
+			}
+			return a.Redact.Find(text)
+		},
 	}
 	if slot, ok := findSlot(turn.Slots, call.Name); ok && policy.Reachable(eff, slot.Connector) {
 		tools, err := a.Connectors.Tools(ctx, slot.Connector)
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			c.Down = a.Redact.Text(err.Error())
 			a.run.Mark(task.MarkConnectorDown + ":" + slot.Connector)
 		}
 		c.Tool = findTool(tools, slot.Tool)
 	}
-	return policy.Decide(eff, c)
+	return c
 }
 
-// secretIn names a secret in the arguments. Arguments are redacted when they are
-// stored, so a resumed call shows the redaction instead of the secret.
-func (a *attempt) secretIn(text string) string {
-	if name := a.Redact.Find(text); name != "" {
-		return name
+// renewed is the alias table with the tool's definition as it is now.
+func renewed(slots []task.Slot, alias string, tool *task.Tool) []task.Slot {
+	slots = slices.Clone(slots)
+	for i := range slots {
+		if slots[i].Alias == alias && tool != nil {
+			slots[i].Definition = tool.Hash
+		}
 	}
-	if _, rest, ok := strings.Cut(text, "[redacted:"); ok {
-		name, _, _ := strings.Cut(rest, "]")
-		return name
-	}
-	return ""
+	return slots
 }
 
 func findSlot(slots []task.Slot, alias string) (task.Slot, bool) {
@@ -175,18 +201,22 @@ func (a *attempt) toolMessage(turn *task.Message, callID, text string, isError b
 // dispatch sends an allowed call: intent first, then the call, then its outcome.
 func (a *attempt) dispatch(ctx context.Context, turn *task.Message, call task.ToolCall, d policy.Decision, ask *approval) error {
 	rc := a.receipt(turn, call, d)
-	if ask != nil && ask.State == task.ApprovalApproved {
+	if ask != nil {
 		rc.ApprovalID = ask.ID
 	}
 	if err := a.Store.Intend(ctx, rc, rc.ApprovalID); err != nil {
 		return fmt.Errorf("store intent: %w", err)
 	}
+	a.keep(*rc)
 	a.badRow = 0
 	a.log.Info("call", zap.String("connector", d.Connector), zap.String("tool", d.Tool), zap.String("class", string(d.Class)), zap.String("rule", d.Rule))
 	result, err := a.Connectors.Call(ctx, d.Connector, d.Tool, json.RawMessage(call.Arguments))
 	if err != nil && mayRepeat(ctx, d, err) {
 		a.log.Warn("read repeated", zap.String("connector", d.Connector), zap.Error(err))
 		result, err = a.Connectors.Call(ctx, d.Connector, d.Tool, json.RawMessage(call.Arguments))
+	}
+	if err != nil && ctx.Err() == nil {
+		a.run.Mark(task.MarkConnectorDown + ":" + d.Connector)
 	}
 	return a.settle(ctx, turn, rc, result, err)
 }
@@ -203,23 +233,16 @@ func mayRepeat(ctx context.Context, d policy.Decision, err error) bool {
 func (a *attempt) settle(ctx context.Context, turn *task.Message, rc *task.Receipt, result task.ToolResult, err error) error {
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.FinalWrites)
 	defer cancel()
-	rc.FinishedAt = time.Now()
-	raw := a.Redact.Text(result.Text)
-	isError := result.IsError
-	rc.Outcome = task.ReceiptOK
-	if isError {
-		rc.Outcome = task.ReceiptError
+	rc.FinishedAt, rc.Outcome = time.Now(), outcome(rc, result, err)
+	if err != nil && rc.Outcome != task.ReceiptUnknown && errors.Is(context.Cause(ctx), task.ErrShutdown) {
+		return a.settled(final, rc, nil, "") // stays unanswered: a resumed run makes the call again
 	}
-	if err != nil {
-		rc.Outcome, raw, isError = a.failed(rc, err), a.failureText(rc, err), true
-		if rc.Outcome == task.ReceiptUnknown {
-			raw = unknownText
-			a.run.Mark(task.MarkUnknownEffect)
-		}
-		if errors.Is(context.Cause(ctx), task.ErrShutdown) && rc.Outcome != task.ReceiptUnknown {
-			// Stays unanswered: a resumed run makes the read again.
-			return a.settled(final, rc, nil, "")
-		}
+	raw, isError := a.Redact.Text(result.Text), result.IsError
+	switch {
+	case rc.Outcome == task.ReceiptUnknown:
+		raw, isError = unknownText, true
+	case err != nil:
+		raw, isError = errorText("call to "+rc.Connector+" got no answer: "+a.Redact.Text(err.Error())), true
 	}
 	text := cut(raw, a.resultLimit())
 	if text == raw {
@@ -229,7 +252,8 @@ func (a *attempt) settle(ctx context.Context, turn *task.Message, rc *task.Recei
 }
 
 func (a *attempt) settled(ctx context.Context, rc *task.Receipt, msg *task.Message, raw string) error {
-	if err := a.Store.Settle(ctx, rc, msg, raw); err != nil {
+	err := insist(ctx, func() error { return a.Store.Settle(ctx, rc, msg, raw) })
+	if err != nil {
 		return fmt.Errorf("store outcome: %w", err)
 	}
 	a.keep(*rc)
@@ -250,23 +274,23 @@ func (a *attempt) keep(rc task.Receipt) {
 	a.receipts = append(a.receipts, rc)
 }
 
-// failed classes a call without an answer: what may have changed something has
-// an unknown outcome.
-func (a *attempt) failed(rc *task.Receipt, err error) task.ReceiptOutcome {
+// outcome classes what came of a call. One without an answer that may have changed
+// something has an unknown outcome.
+func outcome(rc *task.Receipt, result task.ToolResult, err error) task.ReceiptOutcome {
+	if err == nil && !result.IsError {
+		return task.ReceiptOK
+	}
 	var ce CallError
 	known := errors.As(err, &ce)
 	switch {
+	case err == nil:
+		return task.ReceiptError
 	case rc.Class != string(policy.ClassRead) && (!known || ce.Sent()):
 		return task.ReceiptUnknown
 	case known && ce.Timeout():
 		return task.ReceiptTimeout
 	}
 	return task.ReceiptError
-}
-
-func (a *attempt) failureText(rc *task.Receipt, err error) string {
-	a.run.Mark(task.MarkConnectorDown + ":" + rc.Connector)
-	return errorText("call to " + rc.Connector + " got no answer: " + a.Redact.Text(err.Error()))
 }
 
 const unknownText = `{"error":"This call was sent, but its outcome is not known: it may or may not have taken effect. It will not be repeated by itself. Check the actual state first, before you do anything that would repeat it.","exit_code":1}`
@@ -323,9 +347,15 @@ func (a *attempt) afterRefusal(d policy.Decision) error {
 		return a.fail("%d calls in a row were refused; the last: %s", maxInARow, d.Rule)
 	}
 	if d.Code == policy.CodeInvalidArguments || d.Code == policy.CodeUnknownTool {
-		if a.badRow++; a.badRow >= maxInARow {
-			return a.fail("%d calls in a row made no sense; the last: %s", maxInARow, d.Rule)
-		}
+		return a.bad(d.Rule)
+	}
+	return nil
+}
+
+// bad counts a call that could not be made and ends the run after some in a row.
+func (a *attempt) bad(why string) error {
+	if a.badRow++; a.badRow >= maxInARow {
+		return a.fail("%d calls in a row could not be made; the last: %s", maxInARow, why)
 	}
 	return nil
 }
@@ -389,13 +419,6 @@ func (a *attempt) repeats(turn *task.Message, call task.ToolCall) int {
 		}
 	}
 	return n
-}
-
-func canonical(arguments string) string {
-	if c, err := policy.Canonical(arguments); err == nil {
-		return c
-	}
-	return arguments
 }
 
 // sawUntrusted tells whether an untrusted result was read in this run.

@@ -8,8 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"runnerd/grounding"
-	"runnerd/llm"
+	"runnerd/policy"
 	"runnerd/task"
 )
 
@@ -42,14 +41,15 @@ func (a *attempt) conclude(ctx context.Context, err error) error {
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.FinalWrites)
 	defer cancel()
 	a.run.Wall = a.wallSpent + time.Since(a.started)
-	a.run.Steps, a.run.Calls = a.steps(), a.dispatched()
-	a.run.SetRefused(a.refused())
 
 	var s *stop
 	var again *retryable
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return a.complete(final)
+	case errors.Is(err, task.ErrLost), errors.Is(err, task.ErrConsumed):
+		a.log.Error("run is left to the worker that holds it", zap.Error(err))
+		return nil
 	case errors.As(err, &s):
 		return a.end(final, s.execution, s.reason)
 	case errors.Is(err, errParked):
@@ -60,10 +60,8 @@ func (a *attempt) conclude(ctx context.Context, err error) error {
 		return a.cutShort(final, cause)
 	case errors.As(err, &again):
 		return a.retry(final, again)
-	case llm.ErrorKind(err) != "":
-		return a.end(final, task.Failed, "model: "+a.Redact.Text(err.Error()))
 	}
-	return errors.Join(err, a.end(final, task.Failed, "internal: "+a.Redact.Text(err.Error())))
+	return errors.Join(err, a.end(final, task.Failed, "internal: "+err.Error()))
 }
 
 func (a *attempt) cutShort(ctx context.Context, cause error) error {
@@ -80,11 +78,12 @@ func (a *attempt) cutShort(ctx context.Context, cause error) error {
 // retry queues the run again if its rule allows a further attempt.
 func (a *attempt) retry(ctx context.Context, e *retryable) error {
 	if a.run.Attempt >= a.spec.Retry.Attempts {
-		return a.end(ctx, task.Failed, a.Redact.Text(e.reason))
+		return a.end(ctx, task.Failed, e.reason)
 	}
 	pause := max(backoff(a.spec.Retry.Backoff, a.run.Attempt-1), e.after)
 	a.run.Execution, a.run.Reason = task.Queued, a.Redact.Text(e.reason)
 	a.run.NotBefore = time.Now().Add(pause)
+	a.tally()
 	a.log.Warn("run will be retried", zap.String("reason", a.run.Reason), zap.Duration("pause", pause))
 	return a.write(ctx, a.Store.Retry)
 }
@@ -93,6 +92,7 @@ func (a *attempt) retry(ctx context.Context, e *retryable) error {
 // meantime the store queues it at once.
 func (a *attempt) park(ctx context.Context) error {
 	a.run.Execution, a.run.Reason = task.Waiting, errParked.Error()
+	a.tally()
 	return a.write(ctx, a.Store.Update)
 }
 
@@ -103,14 +103,30 @@ func (a *attempt) complete(ctx context.Context) error {
 	if last.Text == "" {
 		a.run.Mark(task.MarkEmptyAnswer)
 	}
+	a.judge(last.Text) // a crash may have lost the marks, not the notice
 	return a.end(ctx, task.Completed, "")
+}
+
+// tally sets what follows from the transcript and the receipts, which a crash
+// does not lose.
+func (a *attempt) tally() {
+	a.run.Steps, a.run.Calls = a.steps(), a.dispatched()
+	a.run.SetRefused(a.refused())
+	for _, rc := range a.receipts {
+		if rc.Outcome == task.ReceiptUnknown && rc.Class != string(policy.ClassRead) {
+			a.run.Mark(task.MarkUnknownEffect)
+		}
+	}
 }
 
 // end writes the final execution. Nothing of the run stays open: calls without
 // an answer are answered, intents without an outcome get one.
 func (a *attempt) end(ctx context.Context, e task.Execution, reason string) error {
-	err := a.abandonIf(ctx, e)
-	a.run.SetRefused(a.refused())
+	var err error
+	if e != task.Interrupted {
+		err = a.abandon(ctx)
+	}
+	a.tally()
 	a.run.Execution = e
 	a.run.FinishedAt = time.Now()
 	a.run.Delivery = task.DeliveryNone
@@ -120,7 +136,7 @@ func (a *attempt) end(ctx context.Context, e task.Execution, reason string) erro
 	if e == task.Interrupted {
 		a.run.FinishedAt = time.Time{}
 	}
-	a.run.Reason = a.reason(reason)
+	a.run.Reason = a.Redact.Text(a.reason(reason))
 	err = errors.Join(err, a.write(ctx, a.Store.Update))
 	a.log.Info("run ended", zap.String("status", string(a.run.Status())), zap.String("reason", a.run.Reason),
 		zap.Int("attempt", a.run.Attempt), zap.Int64("tokens", a.run.Usage.Tokens()), zap.Duration("wall", a.run.Wall))
@@ -137,7 +153,7 @@ func (a *attempt) reason(given string) string {
 	case a.run.Refused() > 0:
 		return a.lastRefusal()
 	case a.run.Outcome == task.OutcomeFailed || a.run.Outcome == task.OutcomeNeedsAttention:
-		return "the agent reported " + string(a.run.Outcome)
+		return "the agent reported " + string(a.run.Outcome) + a.reported()
 	case a.run.HasMark(task.MarkEmptyAnswer):
 		return "the model gave an empty answer"
 	case a.run.HasMark(task.MarkUnverifiedClaims):
@@ -148,38 +164,30 @@ func (a *attempt) reason(given string) string {
 	return ""
 }
 
-// abandonIf closes what is open, unless the run only pauses for a shutdown, where
-// just the intents under way are settled.
-func (a *attempt) abandonIf(ctx context.Context, e task.Execution) error {
-	if e == task.Interrupted {
+// write stores where the run stands. One that another worker holds by now is left
+// to it.
+func (a *attempt) write(ctx context.Context, store func(context.Context, task.Run) error) error {
+	err := insist(ctx, func() error { return store(ctx, a.run) })
+	if errors.Is(err, task.ErrLost) {
+		a.log.Error("run is left to the worker that holds it", zap.Error(err))
 		return nil
 	}
-	return a.abandon(ctx)
+	if err != nil {
+		return fmt.Errorf("store run %s as %s: %w", a.run.ID, a.run.Execution, err)
+	}
+	return nil
 }
 
-// write tries a final write again while the store is busy: a finished run that
-// stays "running" would be a lie.
-func (a *attempt) write(ctx context.Context, store func(context.Context, task.Run) error) error {
-	var err error
+// insist tries a write again until the context ends: a finished run that stays
+// "running" would be a lie, and an answer that arrived must not be lost.
+func insist(ctx context.Context, write func() error) error {
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		if err = store(ctx, a.run); err == nil {
-			return nil
-		}
+		err := write()
 		var moved *task.TransitionError
-		if errors.As(err, &moved) || !sleep(ctx, pause) {
-			return fmt.Errorf("store run %s as %s: %w", a.run.ID, a.run.Execution, err)
+		if err == nil || errors.As(err, &moved) || errors.Is(err, task.ErrLost) || !sleep(ctx, pause) {
+			return err
 		}
 	}
-}
-
-// check compares the final text with the receipts and stamps the message.
-func (a *attempt) check(msg *task.Message) {
-	result := grounding.Check(msg.Text, a.receipts)
-	if result.Notice == "" {
-		return
-	}
-	a.run.Mark(task.MarkUnverifiedClaims)
-	msg.Notice = join(msg.Notice, result.Notice)
 }
 
 func join(text, notice string) string {

@@ -17,12 +17,17 @@ const (
 	toolsNone   = "none"
 )
 
-func (a *attempt) openModel(ctx context.Context) error { return a.useModel(ctx, a.spec.Model) }
+func (a *attempt) openModel(ctx context.Context) error {
+	if err := a.useModel(ctx, a.spec.Model); err != nil {
+		return a.fail("model %s: %s", a.spec.Model, err)
+	}
+	return nil
+}
 
 func (a *attempt) useModel(ctx context.Context, name string) error {
 	model, spec, err := a.Models.Model(ctx, name)
 	if err != nil {
-		return a.fail("model %s: %s", name, a.Redact.Text(err.Error()))
+		return err
 	}
 	a.model, a.modelSpec, a.fenced = model, spec, false
 	if spec.ToolMode == toolsFenced || spec.ToolMode == toolsAuto && a.run.HasMark(task.MarkToolsFenced) {
@@ -40,6 +45,15 @@ func (a *attempt) useFenced() {
 }
 
 func (a *attempt) toolMode() string { return a.modelSpec.ToolMode }
+
+// shown is what of an offer the model at hand gets: nothing if it takes no tools,
+// which a fallback may not.
+func (a *attempt) shown(offer policy.Offer) policy.Offer {
+	if a.toolMode() == toolsNone {
+		return policy.Offer{}
+	}
+	return offer
+}
 
 // noTools marks a run whose model can take no tools although some were chosen.
 func (a *attempt) noTools(eff policy.Effective) {

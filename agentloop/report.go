@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"runnerd/llm"
 	"runnerd/task"
@@ -18,12 +20,36 @@ var reportDefinition = llm.Tool{
 	InputSchema: json.RawMessage(`{"type":"object","properties":{"outcome":{"type":"string","enum":["ok","nothing_to_do","failed","needs_attention"]},"summary":{"type":"string","description":"one or two sentences"}},"required":["outcome"],"additionalProperties":false}`),
 }
 
+// reportArgs is what the agent states.
+type reportArgs struct {
+	Outcome task.Outcome `json:"outcome"`
+	Summary string       `json:"summary"`
+}
+
+// mayReport tells whether the report tool is there at this moment: it is unless
+// `tools` is [] or the model takes none. If policy cannot be read it is not.
+func (a *attempt) mayReport(ctx context.Context) bool {
+	eff, err := a.effective(ctx)
+	return err == nil && a.toolMode() != toolsNone && (!eff.Tools.Declared() || eff.Tools.Len() > 0)
+}
+
+// reported is the summary of the agent's last report, for the reason of its run;
+// empty, or ": " and the summary.
+func (a *attempt) reported() string {
+	for i := len(a.msgs) - 1; i >= 0; i-- {
+		for _, c := range slices.Backward(a.msgs[i].Calls) {
+			var in reportArgs
+			if c.Name == reportTool && json.Unmarshal([]byte(c.Arguments), &in) == nil && in.Outcome == a.run.Outcome && in.Summary != "" {
+				return ": " + cut(strings.Join(strings.Fields(in.Summary), " "), 400)
+			}
+		}
+	}
+	return ""
+}
+
 // report stores the agent's own word. It sends nothing, so it has no receipt.
 func (a *attempt) report(ctx context.Context, turn *task.Message, call task.ToolCall) error {
-	var in struct {
-		Outcome task.Outcome `json:"outcome"`
-		Summary string       `json:"summary"`
-	}
+	var in reportArgs
 	err := json.Unmarshal([]byte(call.Arguments), &in)
 	if err == nil {
 		switch in.Outcome {
@@ -33,11 +59,12 @@ func (a *attempt) report(ctx context.Context, turn *task.Message, call task.Tool
 		}
 	}
 	if err != nil {
-		if a.badRow++; a.badRow >= maxInARow {
-			return a.fail("%d calls in a row made no sense; the last: report: %v", maxInARow, err)
+		if err := a.append(ctx, a.toolMessage(turn, call.ID, errorText("report: "+err.Error()), true)); err != nil {
+			return err
 		}
-		return a.append(ctx, a.toolMessage(turn, call.ID, errorText("report: "+err.Error()), true))
+		return a.bad("report: " + err.Error())
 	}
+	a.badRow = 0
 	a.run.Outcome = in.Outcome
 	if err := a.Store.Update(ctx, a.run); err != nil {
 		return fmt.Errorf("store outcome of run: %w", err)

@@ -59,13 +59,17 @@ func (a *attempt) opening(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if last != "" {
-			fmt.Fprintf(&b, "\n\n[output of the previous run]\n%s", last)
+			b.WriteString(lastOutputMark + last)
 		}
 	}
 	return b.String(), nil
 }
 
-// lastOutput is the final text of the session's newest earlier run.
+const lastOutputMark = "\n\n[output of the previous run]\n"
+
+// lastOutput is the final text of the session's newest earlier run that had one.
+// The window reaches back to the previous run; where that had none, its opening
+// still carries the one before.
 func (a *attempt) lastOutput(ctx context.Context) (string, error) {
 	window, err := a.Store.Window(ctx, a.run.Session)
 	if err != nil {
@@ -74,7 +78,10 @@ func (a *attempt) lastOutput(ctx context.Context) (string, error) {
 	for i := len(window) - 1; i >= 0; i-- {
 		m := window[i]
 		if m.Role == task.RoleAssistant && len(m.Calls) == 0 && m.Text != "" {
-			return join(m.Text, m.Notice), nil
+			return cut(join(m.Text, m.Notice), a.resultLimit()), nil
+		}
+		if _, carried, ok := strings.Cut(m.Text, lastOutputMark); ok && m.Role == task.RoleUser {
+			return carried, nil
 		}
 	}
 	return "", nil
@@ -85,6 +92,7 @@ func (a *attempt) request(ctx context.Context, offer policy.Offer) (*llm.Request
 	if err := a.checkSteps(); err != nil {
 		return nil, err
 	}
+	offer = a.shown(offer)
 	req := &llm.Request{System: a.system(offer), Tools: modelTools(offer)}
 	history, err := a.history(ctx, size(req))
 	if err != nil {
@@ -105,18 +113,24 @@ func modelTools(offer policy.Offer) []llm.Tool {
 	return tools
 }
 
-// checkOutput holds the final text against the task's output_schema.
-func (a *attempt) checkOutput(msg *task.Message) {
+// judge holds a final text against the receipts and against the task's
+// output_schema. It marks the run and answers what is appended to the text.
+func (a *attempt) judge(text string) (notice string) {
+	if result := grounding.Check(text, a.receipts); result.Notice != "" {
+		a.run.Mark(task.MarkUnverifiedClaims)
+		notice = result.Notice
+	}
 	if a.toolMode() == toolsNone && a.run.HasMark(task.MarkToolsUnsupported) {
-		msg.Notice = join(msg.Notice, noToolsNotice)
+		notice = join(notice, noToolsNotice)
 	}
-	if len(a.spec.OutputSchema) == 0 {
-		return
+	if len(a.spec.OutputSchema) == 0 || text == "" {
+		return notice
 	}
-	if err := fitsOutput(a.spec.OutputSchema, msg.Text); err != nil {
+	if err := fitsOutput(a.spec.OutputSchema, text); err != nil {
 		a.run.Mark(task.MarkInvalidOutput)
-		msg.Notice = join(msg.Notice, "[runnerd] This answer does not fit the task's output_schema: "+err.Error())
+		notice = join(notice, "[runnerd] This answer does not fit the task's output_schema: "+a.Redact.Text(err.Error()))
 	}
+	return notice
 }
 
 // unfence takes JSON out of the code fence that models like to put around it.

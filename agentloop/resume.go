@@ -50,7 +50,6 @@ func (a *attempt) intents(step int, callID string) (open *task.Receipt, sent int
 
 func (a *attempt) settleUnknown(ctx context.Context, turn *task.Message, rc *task.Receipt) error {
 	rc.Outcome, rc.FinishedAt = task.ReceiptUnknown, time.Now()
-	a.run.Mark(task.MarkUnknownEffect)
 	return a.settled(ctx, rc, a.toolMessage(turn, rc.CallID, unknownText, true), "")
 }
 

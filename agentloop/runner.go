@@ -87,13 +87,15 @@ func New(o Options) *Runner {
 // Run executes a claimed run until it is finished, waits for an approval, is
 // queued for a retry or is interrupted, and records which. The context's cause
 // tells a shutdown (task.ErrShutdown) from a cancellation (*task.CancelledError).
-// An error means that the record itself could not be read or written.
+// An error means that the record itself could not be read or written, or that the
+// run was not claimed. A run that another worker holds by now is left to it,
+// without an error and without a further write.
 func (r *Runner) Run(ctx context.Context, runID string) error {
 	a, err := r.load(ctx, runID)
 	if err != nil {
 		return err
 	}
-	work, cancel := a.withWall(ctx)
-	defer cancel()
+	work, release := a.withWall(ctx)
+	defer release()
 	return a.conclude(work, a.work(work))
 }

@@ -2,7 +2,6 @@ package agentloop
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -29,12 +28,16 @@ func (a *attempt) step(ctx context.Context) error {
 	}
 	msg := a.message(resp, offer)
 	if len(msg.Calls) == 0 {
-		a.check(msg)
-		a.checkOutput(msg)
+		msg.Notice = a.judge(msg.Text)
 	}
 	if resp.Finish == llm.FinishLength {
 		a.run.Mark(task.MarkTruncated)
 	}
+	return a.spend(ctx, msg)
+}
+
+// spend stores the message of a model call with what it cost.
+func (a *attempt) spend(ctx context.Context, msg *task.Message) error {
 	a.run.Usage = a.run.Usage.Add(*msg.Usage)
 	return a.append(ctx, msg)
 }
@@ -48,17 +51,30 @@ func (a *attempt) message(resp *llm.Response, offer policy.Offer) *task.Message 
 		Text: a.Redact.Text(resp.Text), At: time.Now(), Usage: &usage, Model: a.modelSpec.Name,
 		Opaque: resp.Opaque, Vendor: resp.Vendor,
 	}
+	if a.Redact.Find(string(resp.Opaque)) != "" {
+		msg.Opaque, msg.Vendor = nil, "" // it can be kept only byte for byte
+	}
 	for i, call := range resp.Calls {
-		if call.ID == "" || a.knownCall(call.ID) || duplicate(resp.Calls[:i], call.ID) {
-			call.ID = fmt.Sprintf("call_%d_%d", msg.Step, i+1)
+		call.Name = a.Redact.Text(call.Name)
+		call.Arguments, call.Secret = a.redactArguments(call.Arguments)
+		if call.ID == "" || a.knownCall(call.ID) || duplicate(resp.Calls[:i], call.ID) || duplicate(msg.Calls, call.ID) {
+			call.ID = a.freshID(msg, i+1)
 		}
-		call.Arguments = a.Redact.Text(call.Arguments)
 		msg.Calls = append(msg.Calls, call)
 	}
-	for _, t := range offer.Tools {
+	for _, t := range a.shown(offer).Tools {
 		msg.Slots = append(msg.Slots, t.Slot)
 	}
 	return msg
+}
+
+// freshID makes an id for a call whose own is missing or was used before.
+func (a *attempt) freshID(msg *task.Message, n int) string {
+	id := fmt.Sprintf("call_%d_%d", msg.Step, n)
+	for a.knownCall(id) || duplicate(msg.Calls, id) {
+		id += "x"
+	}
+	return id
 }
 
 // priced fills in the cost of a usage where the model's price is known.
@@ -104,22 +120,19 @@ func (a *attempt) steps() int {
 func (a *attempt) offer(ctx context.Context) (policy.Offer, error) {
 	eff, err := a.effective(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return policy.Offer{}, ctx.Err()
-		}
-		a.log.Error("policy unreadable", zap.Error(err))
-		a.run.Mark(task.MarkPolicyUnreadable)
-		return a.lastOffer, nil
+		return a.lastOffer, a.unreadable(ctx, err)
 	}
-	a.adopt(eff)
 	if a.toolMode() == toolsNone {
 		a.noTools(eff)
 		return policy.Offer{}, nil
 	}
 	connected := a.connected(ctx, eff)
+	if ctx.Err() != nil {
+		return policy.Offer{}, ctx.Err()
+	}
 	if a.acceptFirstUse(ctx, eff, connected) {
-		if eff, err = a.Policies.Effective(ctx, a.run.Task, a.run.Session, a.spec.Project); err != nil {
-			return policy.Offer{}, fmt.Errorf("read policy: %w", err)
+		if eff, err = a.effective(ctx); err != nil {
+			return a.lastOffer, a.unreadable(ctx, err)
 		}
 	}
 	offer := policy.BuildOffer(eff, connected)
@@ -127,10 +140,35 @@ func (a *attempt) offer(ctx context.Context) (policy.Offer, error) {
 		a.run.Mark(m)
 	}
 	for _, n := range offer.Notices {
-		a.log.Warn("offer", zap.String("detail", n))
+		a.warnOnce("offer", n)
 	}
+	a.advise(eff, connected)
 	a.lastOffer = offer
 	return offer, nil
+}
+
+// unreadable notes that policy could not be read, unless the run was just ended.
+func (a *attempt) unreadable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	a.log.Error("policy unreadable", zap.Error(err))
+	a.run.Mark(task.MarkPolicyUnreadable)
+	return nil
+}
+
+// advise marks the run, once, where its policy cannot do what its author meant.
+func (a *attempt) advise(eff policy.Effective, connected []policy.Connected) {
+	if a.advised {
+		return
+	}
+	a.advised = true
+	for _, adv := range policy.Advise(eff, connected) {
+		if adv.Mark != "" {
+			a.run.Mark(adv.Mark)
+			a.warnOnce("policy advice", adv.Where+": "+adv.Text)
+		}
+	}
 }
 
 // connected lists the tools of every connector that the task may select, all at
@@ -149,11 +187,6 @@ func (a *attempt) connected(ctx context.Context, eff policy.Effective) []policy.
 		})
 	}
 	wg.Wait()
-	for _, c := range list {
-		if !c.Up {
-			a.run.Mark(task.MarkConnectorDown + ":" + c.ID)
-		}
-	}
 	return list
 }
 
@@ -187,109 +220,4 @@ func (a *attempt) acceptFirstUse(ctx context.Context, eff policy.Effective, conn
 		accepted = true
 	}
 	return accepted
-}
-
-// ask makes the model call of one step: bounded by what may still be spent,
-// repeated while the vendor asks for patience, and by the models that the spec
-// lists as fallback, never another.
-func (a *attempt) ask(ctx context.Context, offer policy.Offer) (*llm.Response, error) {
-	var last error
-	names := append([]string{a.modelSpec.Name}, a.modelSpec.Fallback...)
-	for i, name := range names {
-		if i > 0 {
-			if err := a.useModel(ctx, name); err != nil {
-				last = err
-				continue
-			}
-			a.run.Mark(task.MarkFallbackModel + ":" + name)
-		}
-		resp, err := a.askModel(ctx, offer)
-		if err == nil {
-			return resp, nil
-		}
-		var s *stop
-		if ctx.Err() != nil || errors.As(err, &s) {
-			return nil, err
-		}
-		last = err
-	}
-	return nil, a.modelFailure(last)
-}
-
-// modelFailure says whether the run may be tried again later.
-func (a *attempt) modelFailure(err error) error {
-	var e *llm.Error
-	if errors.As(err, &e) && e.Retryable() {
-		return &retryable{reason: "model: " + e.Error(), after: e.RetryAfter}
-	}
-	return err
-}
-
-// askModel asks the open model, again after a pause where that can help.
-func (a *attempt) askModel(ctx context.Context, offer policy.Offer) (*llm.Response, error) {
-	for try := 0; ; try++ {
-		req, err := a.request(ctx, offer)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := a.next(ctx, req)
-		if err == nil && resp.Finish == llm.FinishContentFilter && len(resp.Calls) == 0 {
-			return nil, &llm.Error{Kind: llm.ContentFilter, Message: "the vendor's content filter ended the answer"}
-		}
-		if err == nil {
-			return resp, nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		var e *llm.Error
-		if !errors.As(err, &e) {
-			return nil, err
-		}
-		pause, again := a.recover(ctx, e, try)
-		if !again {
-			return nil, err
-		}
-		a.log.Warn("model call repeated", zap.String("error", a.Redact.Text(e.Error())), zap.Duration("pause", pause))
-		if !sleep(ctx, pause) {
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// next is one model call with its own deadline.
-func (a *attempt) next(ctx context.Context, req *llm.Request) (*llm.Response, error) {
-	if a.modelSpec.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.modelSpec.Timeout)
-		defer cancel()
-	}
-	return a.model.Next(ctx, req)
-}
-
-// recover says what can be done about a model error: change how it is asked, or
-// wait. A vendor that asks for more patience than the wall limit has left is not
-// waited for.
-func (a *attempt) recover(ctx context.Context, e *llm.Error, try int) (pause time.Duration, again bool) {
-	switch e.Kind {
-	case llm.ToolsUnsupported:
-		if a.modelSpec.ToolMode == "auto" && !a.fenced {
-			a.useFenced()
-			return 0, true
-		}
-		return 0, false
-	case llm.ContextOverflow:
-		if a.compacted {
-			return 0, false
-		}
-		return 0, a.compact(ctx, true) == nil
-	}
-	if !e.Retryable() || try >= a.ModelRetries {
-		return 0, false
-	}
-	pause = max(backoff(a.Backoff, try), e.RetryAfter)
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
-		return 0, false
-	}
-	return pause, true
 }

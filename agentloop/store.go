@@ -27,7 +27,8 @@ type Store interface {
 	Append(ctx context.Context, days task.Days, msgs ...*task.Message) error
 	// Intend stores the decision and the intent to dispatch, before dispatch, and
 	// sets Seq. If approval is not empty it consumes that approval in the same
-	// transaction and answers ErrConsumed if somebody else did.
+	// transaction and answers task.ErrConsumed if somebody else did. It answers
+	// task.ErrLost if the run is not running.
 	Intend(ctx context.Context, r *task.Receipt, approval string) error
 	// Settle stores the outcome of a receipt and the message that answers the
 	// call, together. raw is the whole result if msg carries a cut one. msg is nil
@@ -45,7 +46,7 @@ type Store interface {
 	// wait although nothing is pending any more is queued instead (marks, outcome,
 	// output, counters, wall, execution). It checks the transition against
 	// task.Execution.CanMove and the attempt against the stored one, so that a
-	// worker that lost its run cannot write.
+	// worker that lost its run cannot write: that is task.ErrLost.
 	Update(ctx context.Context, r task.Run) error
 	// Retry is Update to queued with the attempt counted up.
 	Retry(ctx context.Context, r task.Run) error

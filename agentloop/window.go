@@ -15,9 +15,6 @@ import (
 const (
 	// defaultContext is assumed of a model that names no context_tokens.
 	defaultContext = 32768
-	// keepTail is the part of the context that recent messages keep when older
-	// ones are summarised.
-	keepTail = 0.5
 	// summaryTokens bounds the summary itself.
 	summaryTokens = 1024
 )
@@ -36,11 +33,15 @@ func (a *attempt) history(ctx context.Context, head int) ([]task.Message, error)
 	if err != nil {
 		return nil, err
 	}
-	room := a.contextTokens() - head - a.answerRoom()
-	if total(msgs) <= room || a.compacted {
+	a.room = a.contextTokens() - head - a.answerRoom()
+	if a.room <= 0 && a.modelSpec.ContextTokens > 0 {
+		return nil, a.fail("the instructions and tools alone need about %d of the %d tokens of model %s (context_tokens); offer fewer connectors",
+			head, a.contextTokens(), a.modelSpec.Name)
+	}
+	if total(msgs) <= a.room {
 		return msgs, nil
 	}
-	if err := a.compact(ctx, false); err != nil {
+	if _, err := a.compact(ctx, a.room/2); err != nil {
 		return nil, err
 	}
 	return a.window(ctx)
@@ -118,41 +119,38 @@ func answerTo(answers map[string]task.Message, m task.Message, c task.ToolCall) 
 }
 
 // compact makes room: older messages are summarised by the model, or where that
-// fails by rule, and the window begins at the recent ones. It never cuts into a
-// turn, and it is done at most once per attempt.
-func (a *attempt) compact(ctx context.Context, hard bool) error {
-	a.compacted = true
+// fails by rule, and the window begins at the recent ones, of which about keep
+// tokens stay. It never cuts into a turn. done is false if nothing is older than
+// the last turn; the vendor then has the last word on whether it fits.
+func (a *attempt) compact(ctx context.Context, keep int) (done bool, err error) {
 	msgs, err := a.Store.Window(ctx, a.run.Session)
 	if err != nil {
-		return fmt.Errorf("read session: %w", err)
+		return false, fmt.Errorf("read session: %w", err)
 	}
-	share := keepTail
-	if hard {
-		share = keepTail / 2
-	}
-	from := tailStart(msgs, int(share*float64(a.contextTokens())))
+	from := tailStart(msgs, keep)
 	if from == 0 {
-		return &stop{task.Failed, "the context is full and nothing older can be summarised; raise context_tokens or use session: fresh"}
+		return false, nil
 	}
 	text, usage := a.summarise(ctx, older(msgs, from))
-	for i := range msgs[:from] {
-		if msgs[i].Run == a.run.ID && msgs[i].Role == task.RoleUser {
-			text += "\n\n[the task of this run, word for word]\n" + msgs[i].Text
-		}
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if len(a.msgs) > 0 && a.msgs[0].Seq < msgs[from].Seq {
+		text += "\n\n[the task of this run, word for word]\n" + a.msgs[0].Text
 	}
 	msg := &task.Message{
 		Session: a.run.Session, Run: a.run.ID, Role: task.RoleSummary, Text: a.Redact.Text(text),
 		Usage: usage, Model: a.modelSpec.Name, At: time.Now(),
 	}
 	if err := a.Store.Append(ctx, a.days(), msg); err != nil {
-		return fmt.Errorf("store summary: %w", err)
+		return false, fmt.Errorf("store summary: %w", err)
 	}
 	if err := a.Store.StartWindow(ctx, a.run.Session, msgs[from].Seq); err != nil {
-		return fmt.Errorf("move window: %w", err)
+		return false, fmt.Errorf("move window: %w", err)
 	}
 	a.run.Mark(task.MarkCompacted)
 	a.log.Info("session compacted", zap.Int("messages", from))
-	return nil
+	return true, nil
 }
 
 // tailStart finds where the recent messages begin that fit into room tokens: at
@@ -192,19 +190,25 @@ func older(msgs []task.Message, from int) []task.Message {
 // words of each run.
 func (a *attempt) summarise(ctx context.Context, msgs []task.Message) (string, *task.Usage) {
 	const order = "Summarise the conversation so far for your own later use: facts, decisions, open points. At most 400 words. Call no tools."
-	req := &llm.Request{System: order, MaxOutputTokens: summaryTokens}
+	req := &llm.Request{System: order}
 	req.Messages = append(wellFormed(msgs[tailStart(msgs, a.contextTokens()/2):]), task.Message{
 		Session: a.run.Session, Run: a.run.ID, Role: task.RoleUser, Text: order,
 	})
 	if a.bound(ctx, req) != nil {
 		return ruleSummary(msgs), nil
 	}
+	if req.MaxOutputTokens == 0 || req.MaxOutputTokens > summaryTokens {
+		req.MaxOutputTokens = summaryTokens
+	}
 	resp, err := a.next(ctx, req)
-	if err != nil || resp.Text == "" {
+	if err != nil {
 		return ruleSummary(msgs), nil
 	}
 	usage := a.priced(resp.Usage)
 	a.run.Usage = a.run.Usage.Add(usage)
+	if resp.Text == "" {
+		return ruleSummary(msgs), &usage
+	}
 	return "[summary of earlier messages]\n" + cut(resp.Text, 4*summaryTokens), &usage
 }
 

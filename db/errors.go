@@ -17,10 +17,10 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrConsumed: the approval is not there to be used: somebody else used it,
 	// it was never approved, or it is for another call.
-	ErrConsumed = errors.New("approval already used or not for this call")
+	ErrConsumed = task.ErrConsumed
 	// ErrLost: the run is not held by this worker any more: its attempt differs
 	// from the stored one, or it is not running.
-	ErrLost = errors.New("run is held by another attempt")
+	ErrLost = task.ErrLost
 	// ErrConflict: the row has moved on and the change was not made.
 	ErrConflict = errors.New("conflict")
 	// ErrNoSpace: the disk, or the database's quota on it, is full. Nothing was

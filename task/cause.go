@@ -6,6 +6,14 @@ import "errors"
 // the run is interrupted, not failed, and will be resumed.
 var ErrShutdown = errors.New("the daemon is shutting down")
 
+// ErrLost says that a worker does not hold its run any more. It must write
+// nothing further: the record belongs to whoever holds the run now.
+var ErrLost = errors.New("run is held by another attempt")
+
+// ErrConsumed says that an approval is not there to be used: somebody else used
+// it, it was never approved, or it is for another call.
+var ErrConsumed = errors.New("approval already used or not for this call")
+
 // CancelledError is the context cause that tells a runner that its run was
 // cancelled: by a person, or by overlap: replace.
 type CancelledError struct{ Reason string }

@@ -52,6 +52,9 @@ type ToolCall struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"` // the alias, or whatever the model made up
 	Arguments string `json:"arguments"`
+	// Secret names a known secret that stood in Arguments before they were
+	// redacted. Such a call is refused, also when it is looked at again later.
+	Secret string `json:"secret,omitempty"`
 }
 
 // Slot is one line of a step's alias table.

@@ -1,0 +1,163 @@
+package agentloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/llm"
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+// ask makes the model call of one step: bounded by what may still be spent,
+// repeated while the vendor asks for patience, and by the models that the spec
+// lists as fallback, never another. A fallback that answered stays for the rest of
+// the attempt.
+func (a *attempt) ask(ctx context.Context, offer policy.Offer) (*llm.Response, error) {
+	failed := &modelFailure{}
+	for i, name := range append([]string{a.modelSpec.Name}, a.modelSpec.Fallback...) {
+		if i > 0 {
+			if err := a.useModel(ctx, name); err != nil {
+				failed.add(name, err)
+				continue
+			}
+			a.run.Mark(task.MarkFallbackModel + ":" + name)
+		}
+		resp, err := a.askModel(ctx, offer)
+		switch {
+		case err == nil:
+			return resp, nil
+		case ctx.Err() != nil || llm.ErrorKind(err) == "":
+			return nil, err // not the model's doing
+		}
+		failed.add(name, err)
+	}
+	return nil, failed.end()
+}
+
+// modelFailure gathers why no model answered.
+type modelFailure struct {
+	reasons   []string
+	retryable bool
+	after     time.Duration
+}
+
+func (f *modelFailure) add(name string, err error) {
+	f.reasons = append(f.reasons, fmt.Sprintf("model %s: %s", name, err))
+	var e *llm.Error
+	if errors.As(err, &e) && e.Retryable() {
+		f.retryable = true
+		f.after = max(f.after, e.RetryAfter)
+	}
+}
+
+// end says whether the run may be tried again later: if one of the models may
+// answer then.
+func (f *modelFailure) end() error {
+	reason := strings.Join(f.reasons, "; ")
+	if f.retryable {
+		return &retryable{reason: reason, after: f.after}
+	}
+	return &stop{task.Failed, reason}
+}
+
+// askModel asks the open model, again after a pause where that can help.
+func (a *attempt) askModel(ctx context.Context, offer policy.Offer) (*llm.Response, error) {
+	for try := 0; ; try++ {
+		req, err := a.request(ctx, offer)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := a.next(ctx, req)
+		switch {
+		case err == nil && resp.Finish == llm.FinishContentFilter && len(resp.Calls) == 0:
+			return nil, a.filtered(ctx, resp)
+		case err == nil:
+			return resp, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		}
+		var e *llm.Error
+		if !errors.As(err, &e) {
+			return nil, err
+		}
+		pause, again, err := a.recover(ctx, e, try)
+		if !again {
+			return nil, err
+		}
+		a.log.Warn("model call repeated", zap.String("error", a.Redact.Text(e.Error())), zap.Duration("pause", pause))
+		if !sleep(ctx, pause) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// filtered keeps an answer that the vendor's filter ended for what it cost. Its
+// text is not to be taken for the agent's word.
+func (a *attempt) filtered(ctx context.Context, resp *llm.Response) error {
+	msg := a.message(&llm.Response{Usage: resp.Usage}, policy.Offer{})
+	msg.Notice = "[runnerd] The vendor's content filter ended this answer."
+	if err := a.spend(ctx, msg); err != nil {
+		return err
+	}
+	return &llm.Error{Kind: llm.ContentFilter, Message: "the vendor's content filter ended the answer"}
+}
+
+// next is one model call with its own deadline.
+func (a *attempt) next(ctx context.Context, req *llm.Request) (*llm.Response, error) {
+	if a.modelSpec.Timeout <= 0 {
+		return a.model.Next(ctx, req)
+	}
+	own, cancel := context.WithTimeout(ctx, a.modelSpec.Timeout)
+	defer cancel()
+	resp, err := a.model.Next(own, req)
+	if err != nil && own.Err() != nil && ctx.Err() == nil && llm.ErrorKind(err) == "" {
+		return nil, &llm.Error{Kind: llm.Timeout, Message: fmt.Sprintf("no answer within %s", a.modelSpec.Timeout), Err: err}
+	}
+	return resp, err
+}
+
+// recover says what can be done about a model error: change how it is asked, or
+// wait. A vendor that asks for more patience than the wall limit has left is not
+// waited for. Where nothing helps it answers the error to go on with.
+func (a *attempt) recover(ctx context.Context, e *llm.Error, try int) (pause time.Duration, again bool, err error) {
+	switch e.Kind {
+	case llm.ToolsUnsupported:
+		if a.modelSpec.ToolMode == toolsAuto && !a.fenced {
+			a.useFenced()
+			return 0, true, nil
+		}
+		return 0, false, e
+	case llm.ContextOverflow:
+		return a.relieve(ctx, e)
+	}
+	if !e.Retryable() || try >= a.ModelRetries {
+		return 0, false, e
+	}
+	pause = max(backoff(a.Backoff, try), e.RetryAfter)
+	if a.wallLeft() <= pause {
+		return 0, false, e
+	}
+	return pause, true, nil
+}
+
+// relieve answers a vendor's word that the context is full with one compaction per
+// attempt, whatever the estimate said.
+func (a *attempt) relieve(ctx context.Context, e *llm.Error) (time.Duration, bool, error) {
+	const advice = "; lower context_tokens to what the model really takes, or use session: fresh"
+	full := &llm.Error{Kind: e.Kind, Status: e.Status, Message: e.Message + advice, Err: e}
+	if a.overflowed {
+		return 0, false, full
+	}
+	a.overflowed = true
+	done, err := a.compact(ctx, a.room/4)
+	if err != nil {
+		return 0, false, err
+	}
+	return 0, done, full
+}
