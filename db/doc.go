@@ -1,6 +1,6 @@
 // Package db is the main database: sessions and their transcripts, runs,
-// occurrences, cursors, receipts, approvals, spend, pauses, accepted revisions
-// and the event log. cmd/runnerd opens it and hands it to scheduler, dispatch,
+// occurrences, cursors, receipts, approvals, spend, pauses, deliveries, troubles,
+// accepted revisions and the event log. cmd/runnerd opens it and hands it to scheduler, dispatch,
 // agentloop and control, each of which states what it needs as an interface of
 // its own; *DB satisfies them all.
 //

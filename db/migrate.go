@@ -23,6 +23,7 @@ type migration struct {
 func migrations() []migration {
 	return []migration{
 		{1, "first tables", migrate001},
+		{2, "deliveries and troubles", migrate002},
 	}
 }
 

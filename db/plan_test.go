@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/uptrace/bun"
+
+	"runnerd/task"
 )
 
 // TestPlans: what is asked often is answered from an index in the order wanted.
@@ -43,6 +45,8 @@ func TestPlans(t *testing.T) {
 		"receipts, next page": {receiptsOf(ReceiptFilter{Before: 9}), ""},
 		"receipts of a run":   {receiptsOf(ReceiptFilter{Run: "x"}), "receipts_run"},
 		"receipts of a task":  {receiptsOf(ReceiptFilter{Task: "x", Before: 9}), "receipts_task"},
+		"undelivered":         {undeliveredQuery(d.read, 9, &runs), "runs_undelivered"},
+		"previous output":     {previousQuery(d.read, task.Run{ID: "x", Task: "a", CreatedAt: noon}), "runs_task_newest"},
 		"overdue":             {overdueQuery(d.read, noon, &approvals), "approvals_pending"},
 		"messages of a run":   {d.read.NewSelect().Model(&messages).Where("m.run = ?", "x").Order("m.seq"), "messages_run"},
 		"window": {d.read.NewSelect().Model(&messages).Where("m.session = ?", "x").

@@ -12,7 +12,7 @@ import (
 // rule. Active runs, and messages that a model may still see, are never removed.
 type Retention struct {
 	// Age is how long finished runs and what belongs to them, skipped and missed
-	// occurrences, events and spend are kept.
+	// occurrences, events, spend and troubles that are over are kept.
 	Age time.Duration
 	// RunsPerTask is how many of a task's runs are kept, the newest.
 	RunsPerTask int
@@ -41,6 +41,7 @@ func (d *DB) Prune(ctx context.Context, p Retention, now time.Time, step int) (r
 		{p.Age > 0, func(ctx context.Context, n int) (int, error) { return d.pruneOccurrences(ctx, cutoff, n) }},
 		{p.Age > 0, func(ctx context.Context, n int) (int, error) { return d.pruneEvents(ctx, cutoff, n) }},
 		{p.Age > 0, func(ctx context.Context, n int) (int, error) { return d.pruneSpend(ctx, cutoff, n) }},
+		{p.Age > 0, func(ctx context.Context, n int) (int, error) { return d.pruneTroubles(ctx, cutoff, n) }},
 		{p.SpoolBytes > 0, func(ctx context.Context, n int) (int, error) { return d.pruneSpools(ctx, p.SpoolBytes, n) }},
 	} {
 		if !part.on || removed >= step {
@@ -117,6 +118,7 @@ func removeOf(ctx context.Context, tx bun.Tx, runs []string) error {
 		"DELETE FROM receipts WHERE run IN (?)",
 		"DELETE FROM spools WHERE run IN (?)",
 		"DELETE FROM approvals WHERE run IN (?)",
+		"DELETE FROM deliveries WHERE run IN (?)",
 		"DELETE FROM messages WHERE run IN (?) AND seq < (SELECT s.window_start FROM sessions AS s WHERE s.id = messages.session)",
 		"DELETE FROM runs WHERE id IN (?)",
 	} {

@@ -152,7 +152,8 @@ func (d *DB) Cancel(ctx context.Context, runID, reason string, now time.Time) (d
 	return done && err == nil, wrap("cancel", err)
 }
 
-// Fail ends a running run as failed.
+// Fail ends a running run as failed. What its task delivers is still owed: a
+// failure is what some destinations are for.
 func (d *DB) Fail(ctx context.Context, runID, reason string, now time.Time) error {
 	return wrap("fail", d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
 		run, err := selectRun(ctx, tx, runID)
@@ -163,6 +164,9 @@ func (d *DB) Fail(ctx context.Context, runID, reason string, now time.Time) erro
 			return &task.TransitionError{Run: runID, From: run.Execution, To: task.Failed}
 		}
 		run.Reason, run.FinishedAt = reason, now
+		if run.Delivery, err = owed(ctx, tx, run); err != nil {
+			return err
+		}
 		return move(ctx, tx, run, task.Failed)
 	}))
 }
