@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/tmaxmax/go-sse"
 
@@ -199,11 +200,12 @@ func (a *answer) response(vendor string) (*llm.Response, error) {
 		return nil, malformed("the answer holds no message")
 	}
 	r := &llm.Response{Usage: a.usage.neutral(), Vendor: vendor}
+	var text strings.Builder
 	var parts parts
 	for _, b := range a.blocks {
 		switch b.kind {
 		case "text":
-			r.Text += b.text.String()
+			text.WriteString(b.text.String())
 			parts = append(parts, part{Text: b.text.Len()})
 		case "tool_use":
 			r.Calls = append(r.Calls, task.ToolCall{ID: b.fields.text("id"), Name: b.fields.text("name"), Arguments: b.arguments()})
@@ -212,7 +214,7 @@ func (a *answer) response(vendor string) (*llm.Response, error) {
 			parts = append(parts, part{Block: b.raw()})
 		}
 	}
-	r.Calls = wire.Calls(r.Calls)
+	r.Text, r.Calls = text.String(), wire.Calls(r.Calls)
 	r.Opaque = parts.encode()
 	r.Finish = a.finished()
 	return r, nil
