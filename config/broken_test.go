@@ -124,6 +124,9 @@ func TestBrokenFiles(t *testing.T) {
 			"tasks/t.yaml:2:1: unknown key \"modle\"; expected one of the keys that `runnerd schema` lists; did you mean model?",
 			"tasks/t.yaml:3:1: not valid YAML: did not find expected ',' or ']'; close the quote or bracket that opens here",
 			"tasks/t.yaml:4:10: session: unknown value \"kept\"; expected keep, fresh or last-output; did you mean keep?"}},
+		{"syntax in the prompt", "tasks/t.yaml", "session: kept\nprompt: \"unclosed\n", []string{
+			"tasks/t.yaml:1:10: session: unknown value \"kept\"; expected keep, fresh or last-output; did you mean keep?",
+			"tasks/t.yaml:2:1: not valid YAML: found unexpected end of stream; close the quote or bracket that opens here"}},
 		{"colon in a value", "tasks/t.md", "---\nmodel: default\naccept_risk: yes: really\n---\np\n", []string{
 			"tasks/t.md:3:1: not valid YAML: mapping values are not allowed in this context; expected one `key: value` on a line; put a value that holds \": \" in quotes, or check the indentation"}},
 		{"indentation", "tasks/t.yaml", "prompt: p\ndeny:\n  - mail/x\n - mail/y\n", []string{

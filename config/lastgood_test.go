@@ -135,6 +135,19 @@ func TestGoneIsRetired(t *testing.T) {
 	}
 }
 
+// What was gone is not brought back from memory by a file that is broken.
+func TestGoneAndBackBroken(t *testing.T) {
+	d := newDir(t, base(nil))
+	l := d.loader()
+	load(t, l)
+	d.remove("tasks/good.md")
+	load(t, l)
+	d.write("tasks/good.md", "---\nshedule: x\n---\np\n")
+	if s := load(t, l); len(s.Tasks) != 0 || len(s.Problems) != 1 {
+		t.Errorf("tasks %v, problems %q", s.TaskIDs(), texts(s.Problems))
+	}
+}
+
 // A stored revision that is itself no good is not used, and nothing of a file
 // that was never good is.
 func TestNothingToFallBackOn(t *testing.T) {

@@ -23,6 +23,8 @@ type parsed struct {
 	problems []Problem
 	warnings []Problem
 	refs     []reference
+	// partial says that a top-level entry is left out for its syntax.
+	partial bool
 	// entries are the indexes of the entries of lists of connectors, by the
 	// list's pointer: checking removes repeats and so moves what follows.
 	entries map[string]map[string]int
@@ -59,11 +61,10 @@ func parse(rel string, k kind, content []byte) *parsed {
 			return p
 		}
 	}
-	partial, ok := p.read(src)
-	if !ok {
+	if !p.read(src) {
 		return p
 	}
-	p.validate(partial)
+	p.validate()
 	p.decode(prompt)
 	if more := len(p.problems) - maxProblems; more > 0 {
 		p.problems = sortProblems(p.problems)[:maxProblems]
@@ -73,31 +74,31 @@ func parse(rel string, k kind, content []byte) *parsed {
 	return p
 }
 
-// read fills the tree. partial says that a part of the file is left out of it.
-func (p *parsed) read(src source) (partial, ok bool) {
+// read fills the tree and tells whether there is one.
+func (p *parsed) read(src source) bool {
 	if path.Ext(p.rel) == ".json" {
 		root, problems := parseJSON(src)
 		p.problems = append(p.problems, problems...)
 		if root == nil {
-			return false, false
+			return false
 		}
 		p.tree = newTree(src, root)
 	} else {
 		root, problems, broken := parseYAML(src)
 		p.problems = append(p.problems, problems...)
 		if root == nil && broken {
-			return false, false
+			return false
 		}
-		partial = broken
+		p.partial = broken
 		p.tree = newTree(src, root)
 	}
 	p.problems = append(p.problems, p.tree.problems...)
-	return partial, !p.tree.over
+	return !p.tree.over
 }
 
 // validate checks against the schema and cuts out what does not fit, so that
 // the rest can still be decoded and checked.
-func (p *parsed) validate(partial bool) {
+func (p *parsed) validate() {
 	c, err := compiled[p.kind]()
 	if err != nil {
 		p.problems = append(p.problems, Problem{File: p.rel, What: err.Error()})
@@ -110,7 +111,6 @@ func (p *parsed) validate(partial bool) {
 			v.problem.What += " is ignored"
 			v.problem.Expected = ""
 			p.warnings = append(p.warnings, v.problem)
-		case v.missing && partial:
 		case complained(p.tree.problems, v.problem):
 		default:
 			p.problems = append(p.problems, v.problem)

@@ -159,7 +159,7 @@ func (p *parsed) checkTask(prompt source) {
 	raw := strings.ReplaceAll(f.Prompt, "\r\n", "\n")
 	f.Prompt = strings.TrimSpace(raw)
 	lead := raw[:len(raw)-len(strings.TrimLeft(raw, " \t\r\n"))]
-	if f.Prompt == "" && (isMarkdown || !p.tree.has("prompt")) {
+	if f.Prompt == "" && (isMarkdown || !p.partial && !p.tree.has("prompt")) {
 		what := "the task has no prompt"
 		expected := "a key prompt"
 		if isMarkdown {
