@@ -123,3 +123,16 @@ func TestWatchSeesANewDirectory(t *testing.T) {
 	d.write("tasks/good.md", "---\n---\nand edited\n")
 	w.until(promptIs("good", "and edited"))
 }
+
+// Each event puts the look off, but not for ever.
+func TestQuiet(t *testing.T) {
+	w := &watchState{loader: NewLoader(Options{Settle: 200 * time.Millisecond, MaxSettle: 2 * time.Second})}
+	start := time.Unix(1000, 0)
+	for _, tt := range []struct{ at, want time.Duration }{
+		{0, 200 * time.Millisecond}, {time.Second, 200 * time.Millisecond}, {1900 * time.Millisecond, 100 * time.Millisecond}, {3 * time.Second, 0},
+	} {
+		if got := w.quiet(start.Add(tt.at)); got != tt.want {
+			t.Errorf("after %v: %v, want %v", tt.at, got, tt.want)
+		}
+	}
+}
