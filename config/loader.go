@@ -23,7 +23,7 @@ import (
 
 // Options are a Loader's settings.
 type Options struct {
-	// Dir is the config directory.
+	// Dir is the config directory, an absolute path.
 	Dir string
 	// Zone is the daemon's own, an IANA name; empty means UTC.
 	Zone string
