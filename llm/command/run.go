@@ -1,0 +1,186 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// keptStderr is how much of the end of a failed program's stderr its error
+	// shows, in bytes.
+	keptStderr = 2000
+	// pipeGrace is how long output is awaited after the program itself is gone.
+	pipeGrace = time.Second
+)
+
+// run is one start of a program.
+type run struct {
+	argv, env  []string
+	dir, input string
+	out        output
+	stderr     tail
+}
+
+// run starts the program in a process group of its own and returns when nothing
+// of the group is left. The error is the program's, with the end of its stderr.
+func (r *run) run(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, r.argv[0], r.argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(r.input), &r.out, &r.stderr
+	cmd.Env, cmd.Dir = append([]string{}, r.env...), r.dir // not nil: nil would inherit
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = pipeGrace
+	if err := cmd.Start(); err != nil {
+		return &startError{err, r.dir}
+	}
+	awaitEnd(cmd.Process.Pid)
+	// The program is dead but not yet reaped, so that its number, which is the
+	// group's, cannot be another's.
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // no such process: nothing was left
+	if err := cmd.Wait(); err != nil && !cmd.ProcessState.Success() {
+		return fmt.Errorf("command %s: %s%s", filepath.Base(r.argv[0]), cmd.ProcessState, r.stderr.shown())
+	}
+	// That it read no more of its input, or left its output to a child that is
+	// now dead, is its own business.
+	return ctx.Err()
+}
+
+// startError is a program that did not start.
+type startError struct {
+	err error
+	dir string
+}
+
+func (e *startError) Error() string { return "start command in " + e.dir + ": " + e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
+
+// awaitEnd returns when a child is dead, and leaves it to be reaped.
+func awaitEnd(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// find is the path of a program: as it is named, or looked up in the PATH of env.
+func find(program string, env []string) (string, error) {
+	if strings.Contains(program, "/") {
+		return program, unusable(program)
+	}
+	path := defaultPath
+	for _, v := range env {
+		if p, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = p
+		}
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if full := filepath.Join(dir, program); filepath.IsAbs(full) && unusable(full) == nil {
+			return full, nil
+		}
+	}
+	return "", fmt.Errorf("command %q was not found in %s: install it, or give its full path", program, path)
+}
+
+// unusable says why a file cannot be started.
+func unusable(path string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fmt.Errorf("command %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("command %s: is no file", path)
+	}
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return fmt.Errorf("command %s: may not be executed: %w", path, err)
+	}
+	return nil
+}
+
+// output is the answer as it comes. It hands text on as it grows, but for white
+// space at its beginning and its end.
+type output struct {
+	left   int64
+	onText func(string)
+	stop   func() // ends the program: the answer is too long
+
+	text strings.Builder
+	held []byte // white space that may be the end, or part of a rune
+}
+
+// Write keeps at most left bytes: a cut answer must not look like a whole one, so
+// that one byte more ends the program.
+func (o *output) Write(p []byte) (int, error) {
+	if int64(len(p)) > o.left {
+		o.stop()
+		return 0, errTooLong
+	}
+	o.left -= int64(len(p))
+	o.held = append(o.held, p...)
+	ready := len(o.held)
+	for n := 1; n <= min(utf8.UTFMax, ready); n++ {
+		if c := o.held[ready-n]; utf8.RuneStart(c) {
+			if !utf8.FullRune(o.held[ready-n:]) {
+				ready -= n
+			}
+			break
+		}
+	}
+	o.say(len(trimEnd(o.held[:ready])))
+	return len(p), nil
+}
+
+// say hands on the first n bytes of what is held.
+func (o *output) say(n int) {
+	s := strings.ToValidUTF8(string(o.held[:n]), "\uFFFD")
+	if o.text.Len() == 0 {
+		s = strings.TrimLeftFunc(s, unicode.IsSpace)
+	}
+	o.held = append(o.held[:0], o.held[n:]...)
+	if s == "" {
+		return
+	}
+	o.text.WriteString(s)
+	if o.onText != nil {
+		o.onText(s)
+	}
+}
+
+// finish returns the answer. Nothing may be written after it.
+func (o *output) finish() string {
+	o.say(len(trimEnd(o.held)))
+	return o.text.String()
+}
+
+func trimEnd(b []byte) []byte { return bytes.TrimRightFunc(b, unicode.IsSpace) }
+
+// tail keeps the end of what is written.
+type tail struct{ b []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if over := len(t.b) - keptStderr; over > 0 {
+		t.b = append(t.b[:0], t.b[over:]...)
+	}
+	return len(p), nil
+}
+
+// shown is the tail in one line, led in by a colon; "" if there is none.
+func (t *tail) shown() string {
+	s := oneLine(strings.ToValidUTF8(string(t.b), "\uFFFD"))
+	if s == "" {
+		return ""
+	}
+	return ": " + s
+}
