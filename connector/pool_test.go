@@ -19,6 +19,7 @@ import (
 // memory is a connector's server in memory; it counts how often it was opened.
 type memory struct {
 	opens atomic.Int64
+	lists atomic.Int64
 	fail  atomic.Bool
 	wait  time.Duration
 
@@ -49,6 +50,14 @@ func (m *memory) dial(ctx context.Context, _ task.Connector) (mcp.Transport, err
 			return nil, nil, ctx.Err()
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "at last"}}}, nil, nil
+	})
+	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if method == "tools/list" {
+				m.lists.Add(1)
+			}
+			return next(ctx, method, req)
+		}
 	})
 	theirs, ours := mcp.NewInMemoryTransports()
 	session, err := s.Connect(context.WithoutCancel(ctx), theirs, nil)
@@ -107,6 +116,14 @@ func TestSharedAndIdle(t *testing.T) {
 		wg.Wait()
 		if n := m.opens.Load(); n != 1 {
 			t.Errorf("%d opens for 20 callers at once", n)
+		}
+		for range 5 {
+			if tools, err := p.Tools(t.Context(), "x"); err != nil || len(tools) != 2 {
+				t.Errorf("tools %v, %v", tools, err)
+			}
+		}
+		if n := m.lists.Load(); n != 1 {
+			t.Errorf("the list was fetched %d times", n)
 		}
 		time.Sleep(4*time.Minute + 59*time.Second)
 		synctest.Wait()
