@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -60,7 +63,7 @@ func (j judge) test(c Condition, value any) verdict {
 		set  bool
 		test func() verdict
 	}{
-		{c.Eq != nil, func() verdict { return is(equalValues(c.Eq, value)) }},
+		{c.Eq != nil, func() verdict { return testIn([]any{c.Eq}, value) }},
 		{c.In != nil, func() verdict { return testIn(c.In, value) }},
 		{c.Under != "", func() verdict { return j.testUnder(c.Under, value) }},
 		{c.Host != "", func() verdict { return testHost(c.Host, value) }},
@@ -90,13 +93,29 @@ func is(ok bool) verdict {
 	return no
 }
 
+// testIn compares with each value of a list. One of another type than all of
+// them is odd: a server that takes "5" for 5, or a list of one for its item, would
+// read it as the listed value.
 func testIn(list []any, value any) verdict {
+	sameType := len(list) == 0
 	for _, item := range list {
 		if equalValues(item, value) {
 			return yes
 		}
+		sameType = sameType || typeOf(item) == typeOf(value)
+	}
+	if !sameType {
+		return odd
 	}
 	return no
+}
+
+// typeOf is the JSON type of a value of a file or of a call.
+func typeOf(v any) string {
+	if rational(v) != nil {
+		return kindOf(json.Number(""))
+	}
+	return kindOf(v)
 }
 
 // testUnder compares on borders of path components, after resolving both sides.
@@ -121,10 +140,11 @@ func (j judge) testUnder(base string, value any) verdict {
 }
 
 // oddPath tells whether a server may read another path from this text than the
-// system would: servers are known to trim it, to strip quotes, to expand ~ and to
-// take file URLs.
+// system would: servers are known to trim it, to strip quotes, to expand ~, to
+// take file URLs and to cut "link/.." out as text, where the system goes up from
+// where the link leads.
 func oddPath(path string) bool {
-	return path == "" || strings.TrimFunc(path, func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '\'' }) != path ||
+	return path == "" || slices.Contains(strings.Split(path, "/"), "..") || strings.TrimFunc(path, func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '\'' }) != path ||
 		strings.HasPrefix(path, "~") || strings.Contains(path, ":/") || strings.Contains(path, `\`) ||
 		strings.HasPrefix(strings.ToLower(path), "file:") || strings.ContainsFunc(path, unicode.IsControl)
 }
@@ -141,6 +161,9 @@ func testHost(want string, value any) verdict {
 		return odd
 	}
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if oddHost(host) {
+		return odd
+	}
 	want = strings.ToLower(want)
 	if name, port, found := cutPort(want); found {
 		if u.Port() != port {
@@ -154,6 +177,24 @@ func testHost(want string, value any) verdict {
 	}
 	return is(host == want)
 }
+
+// oddHost tells whether readers of URLs differ about what a host is: one with
+// signs that no host name has (decoded from "%2F" in a foreign alphabet, or "," and
+// ";", at which some readers stop), and numbers that some take for an address, such
+// as 2852039166 or 0xa9fea9fe for 169.254.169.254. An address is one in its usual
+// spelling only.
+func oddHost(host string) bool {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.String() != host || addr.Is4In6()
+	}
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	return !hostName.MatchString(host) || numeric.MatchString(last)
+}
+
+var (
+	hostName = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
+	numeric  = regexp.MustCompile(`^([0-9]+|0x[0-9a-f]*)$`)
+)
 
 func cutPort(host string) (name, port string, found bool) {
 	i := strings.LastIndexByte(host, ':')

@@ -243,10 +243,11 @@ func TestDecideUnder(t *testing.T) {
 	}{
 		{`{"path":"/srv/reports/new.md"}`, true, true},
 		{`{"path":"new.md"}`, true, true},
-		{`{"path":"sub/../new.md"}`, true, true},
+		{`{"path":"sub/../new.md"}`, false, true},
 		{`{"path":"/srv/reports"}`, true, true},
-		{`{"path":"/srv/reports/../etc/x"}`, false, false},
-		{`{"path":"../etc/x"}`, false, false},
+		{`{"path":"/srv/reports/../etc/x"}`, false, true},
+		{`{"path":"../etc/x"}`, false, true},
+		{`{"path":"/srv/reports/a..b"}`, true, true},
 		{`{"path":"/srv/reports-evil/x"}`, false, false},
 		{`{"path":"/srv/reports/link/x"}`, false, false},
 		{`{"path":["/srv/reports/x"]}`, false, true},
@@ -303,7 +304,8 @@ func TestConditions(t *testing.T) {
 		value string
 		want  verdict
 	}{
-		{"eq", Condition{Eq: "a"}, `"a"`, yes}, {"eq not", Condition{Eq: "a"}, `"A"`, no}, {"eq other type", Condition{Eq: 1}, `"1"`, no},
+		{"eq", Condition{Eq: "a"}, `"a"`, yes}, {"eq not", Condition{Eq: "a"}, `"A"`, no}, {"eq other type", Condition{Eq: 1}, `"1"`, odd},
+		{"eq list of it", Condition{Eq: "a"}, `["a"]`, odd}, {"eq null", Condition{Eq: "a"}, `null`, odd}, {"in list of it", Condition{In: []any{"a", "b"}}, `["a"]`, odd}, {"in other", Condition{In: []any{"a", 1}}, `2`, no},
 		{"eq number", Condition{Eq: 1}, `1.0`, yes}, {"eq big", Condition{Eq: json.Number("9007199254740993")}, `9007199254740992`, no},
 		{"eq bool", Condition{Eq: false}, `false`, yes}, {"eq list", Condition{Eq: []any{"a", 1}}, `["a",1]`, yes}, {"eq object", Condition{Eq: map[string]any{"a": 1}}, `{"a":1,"b":2}`, no},
 		{"in", Condition{In: []any{"a", "b"}}, `"b"`, yes}, {"in none", Condition{In: []any{}}, `"b"`, no},
@@ -317,6 +319,11 @@ func TestConditions(t *testing.T) {
 		{"host none", Condition{Host: "example.com"}, `"example.com"`, odd}, {"host opaque", Condition{Host: "example.com"}, `"https:example.com"`, odd},
 		{"host space", Condition{Host: "example.com"}, `" https://example.com"`, odd}, {"host IPv6", Condition{Host: "[::1]:80"}, `"http://[::1]:80/"`, yes},
 		{"host IPv6 bare", Condition{Host: "::1"}, `"http://[::1]:99/"`, yes}, {"host trailing dot", Condition{Host: "example.com"}, `"https://example.com./"`, yes},
+		{"host hides a slash", Condition{Host: "*.example.com"}, `"https://evil.org%EF%BC%8F.example.com/"`, odd}, {"host with a comma", Condition{Host: "*.example.com"}, `"https://evil.org,.example.com/"`, odd},
+		{"host decimal", Condition{Host: "169.254.169.254"}, `"http://2852039166/"`, odd}, {"host hex", Condition{Host: "169.254.169.254"}, `"http://0xa9fea9fe/"`, odd},
+		{"host octal", Condition{Host: "169.254.169.254"}, `"http://0251.0376.0251.0376/"`, odd}, {"host short", Condition{Host: "169.254.169.254"}, `"http://169.254.43518/"`, odd},
+		{"host mapped", Condition{Host: "169.254.169.254"}, `"http://[::ffff:a9fe:a9fe]/"`, odd}, {"host other address", Condition{Host: "169.254.169.254"}, `"http://10.0.0.1/"`, no},
+		{"host long IPv6", Condition{Host: "::1"}, `"http://[0:0:0:0:0:0:0:1]/"`, odd}, {"host with underscore", Condition{Host: "a_b.example.com"}, `"http://a_b.example.com/"`, yes},
 		{"both", Condition{Max: &ten, Host: "a.org"}, `"https://a.org/a/long/path"`, no}, {"empty", Condition{}, `"x"`, odd},
 	} {
 		v, err := parseJSON(c.value)
