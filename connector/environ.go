@@ -104,9 +104,13 @@ func (c *conn) builtin(cmd command) (command, error) {
 		if err != nil {
 			return command{}, err
 		}
-		cmd.args = append(cmd.args, "--root", root)
+		where := "--root"
+		if c.spec.Builtin == "shell" {
+			where = "--dir" // it starts there, but is not bound to it
+		}
+		cmd.args = append(cmd.args, where, root)
 	}
-	if c.spec.AllowPrivate {
+	if c.spec.AllowPrivate && c.spec.Builtin == "fetch" {
 		cmd.args = append(cmd.args, "--allow-private")
 	}
 	cmd.args = append(cmd.args, extra...)
