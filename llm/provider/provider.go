@@ -5,7 +5,12 @@ package provider
 import (
 	"fmt"
 
+	"go.uber.org/zap"
+
 	"runnerd/llm"
+	"runnerd/llm/anthropic"
+	"runnerd/llm/command"
+	"runnerd/llm/ollama"
 	"runnerd/llm/openai"
 	"runnerd/llm/scripted"
 	"runnerd/task"
@@ -13,34 +18,71 @@ import (
 
 // The providers, as models.yaml names them.
 const (
-	OpenAI   = "openai"
-	Scripted = "scripted"
+	OpenAI    = "openai"
+	Anthropic = "anthropic"
+	Ollama    = "ollama"
+	Command   = "command"
+	Scripted  = "scripted"
 )
 
-// Open returns the model of a spec. resolve replaces ${...} references; a key is
-// resolved anew for each call, so that a rotated credential counts at once.
+// Options are what all models of a daemon share.
+type Options struct {
+	// Resolve replaces ${...} references. A key and a command's arguments are
+	// resolved anew for each call, so that a rotated credential counts at once.
+	Resolve func(string) (string, error)
+	// Env is the whole environment of models that are commands; nil means
+	// command.DefaultEnv.
+	Env    []string
+	Logger *zap.Logger
+}
+
+// Open returns the model of a spec, with options that say no more than how
+// references are resolved.
 func Open(spec task.ModelSpec, resolve func(string) (string, error)) (llm.Model, error) {
+	return Options{Resolve: resolve}.Open(spec)
+}
+
+// Open returns the model of a spec. It does no I/O but for the script of a
+// scripted one.
+func (o Options) Open(spec task.ModelSpec) (llm.Model, error) {
+	model, err := o.open(spec)
+	if err != nil {
+		return nil, fmt.Errorf("open model %s: %w", spec.Name, err)
+	}
+	return model, nil
+}
+
+func (o Options) open(spec task.ModelSpec) (llm.Model, error) {
 	switch spec.Provider {
 	case Scripted:
 		return scripted.Open(spec.Script)
-	case OpenAI:
-		end, err := endpoint(spec, resolve)
-		if err != nil {
-			return nil, err
-		}
-		return openai.New(openai.Options{Endpoint: end})
+	case Command:
+		return command.New(command.Options{
+			Argv: spec.Command, Resolve: o.Resolve, Env: o.Env, Timeout: spec.Timeout, Logger: o.Logger})
 	}
-	return nil, fmt.Errorf("open model %s: provider %q is not known", spec.Name, spec.Provider)
+	end, err := o.endpoint(spec)
+	if err != nil {
+		return nil, err
+	}
+	switch spec.Provider {
+	case OpenAI:
+		return openai.New(openai.Options{Endpoint: end})
+	case Anthropic:
+		return anthropic.New(anthropic.Options{Endpoint: end})
+	case Ollama:
+		return ollama.New(ollama.Options{Endpoint: end, ContextTokens: spec.ContextTokens})
+	}
+	return nil, fmt.Errorf("provider %q is not known: want openai, anthropic, ollama, command or scripted", spec.Provider)
 }
 
 // endpoint is what the vendors over HTTP have in common.
-func endpoint(spec task.ModelSpec, resolve func(string) (string, error)) (llm.Endpoint, error) {
-	base, err := resolve(spec.BaseURL)
+func (o Options) endpoint(spec task.ModelSpec) (llm.Endpoint, error) {
+	base, err := o.Resolve(spec.BaseURL)
 	if err != nil {
-		return llm.Endpoint{}, fmt.Errorf("open model %s: base_url: %w", spec.Name, err)
+		return llm.Endpoint{}, fmt.Errorf("base_url: %w", err)
 	}
 	return llm.Endpoint{
-		BaseURL: base, Model: spec.Model, MaxOutputTokens: spec.MaxOutputTokens, Timeout: spec.Timeout,
-		Key: func() (string, error) { return resolve(spec.APIKey) },
+		BaseURL: base, Model: spec.Model, MaxOutputTokens: spec.MaxOutputTokens, Timeout: spec.Timeout, Logger: o.Logger,
+		Key: func() (string, error) { return o.Resolve(spec.APIKey) },
 	}, nil
 }
