@@ -74,3 +74,9 @@ func TestConnectionWithoutPeerIsClosed(t *testing.T) {
 		t.Error("a context without a peer has one")
 	}
 }
+
+type ctxT = context.Context
+
+func withPeer(ctx context.Context, p Peer) context.Context {
+	return context.WithValue(ctx, peerKey{}, p)
+}
