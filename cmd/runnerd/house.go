@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,22 +147,26 @@ func (h *house) lastGood(file string) ([]byte, bool) {
 func (h *house) openParts(a *app) {
 	h.models = newModels(h.secrets.ResolveSecret)
 	h.pool = connector.New(connectorOptions(a, h.secrets, h.redact, h.log))
+	if n := h.pool.Sweep(); n > 0 {
+		h.log.Warn("ended what connectors of an earlier daemon left behind", zap.Int("processes", n))
+	}
 	h.stops.push("connectors", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 		defer cancel()
 		return h.pool.Close(ctx)
 	})
+	at := breakable(stores{h.main, h.main, h.main, h.pool}, a.getenv)
 	h.runner = agentloop.New(agentloop.Options{
-		Store: h.main, Policies: h.rules, Connectors: h.pool, Files: h, Models: h.models,
+		Store: at.loop, Policies: h.rules, Connectors: at.tools, Files: h, Models: h.models,
 		Redact: h.redact, Resolve: h.resolvePath, Prompt: h.secrets.ResolvePrompt,
 		Zone: h.zone, NewID: newID, Logger: h.log,
 	})
 	h.workers = dispatch.New(dispatch.Options{
-		Store: h.main, Runner: h.runner, Workers: h.settings.Workers, Grace: h.settings.Grace,
+		Store: at.queue, Runner: h.runner, Workers: h.settings.Workers, Grace: h.settings.Grace,
 		Redact: h.redact.Text, Logger: h.log,
 	})
 	h.clock = scheduler.New(scheduler.Options{
-		Store: h.main, NewID: newID, Host: hostName(), Gate: h.gate, Log: h.log,
+		Store: at.clock, NewID: newID, Host: hostName(), Gate: h.gate, Log: h.log,
 		OldSchedule: h.oldSchedule,
 		Enqueued:    func([]task.Run) { h.workers.Wake() },
 		Cancel:      func(run, reason string) { h.cancelReplaced(run, reason) },
@@ -188,7 +193,7 @@ func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *z
 	}
 	return connector.Options{
 		Resolve: secrets.ResolveSecret, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
-		Protected:  append([]string{a.StateDir, a.ConfigDir}, a.credentialDirs(a.getenv)...),
+		Protected:  append([]string{a.StateDir, a.ConfigDir, filepath.Dir(a.Socket)}, a.credentialDirs(a.getenv)...),
 		Executable: exe, Environ: environ, Logger: log, Version: versionText(), Dial: a.dial,
 		Notice: func(id, text string) { log.Warn("connector", zap.String("connector", id), zap.String("detail", text)) },
 	}
