@@ -40,11 +40,24 @@ func (w *World) Queue(id string) string {
 // Claim makes a queued or interrupted run running, as dispatch would.
 func (w *World) Claim(run string) {
 	w.T.Helper()
-	_, ok, err := w.Main.ClaimRun(context.Background(), run, time.Now())
+	w.ClaimAt(run, time.Now())
+}
+
+// ClaimAt is Claim at another time, for a run whose pause is over by then.
+func (w *World) ClaimAt(run string, now time.Time) {
+	w.T.Helper()
+	_, ok, err := w.Main.ClaimRun(context.Background(), run, now)
 	w.must(err)
 	if !ok {
 		w.T.Fatalf("run %s cannot be claimed", run)
 	}
+}
+
+// Go executes a claimed run and returns what it left.
+func (w *World) Go(run string) Result {
+	w.T.Helper()
+	w.must(w.Runner.Run(context.Background(), run))
+	return w.Result(run)
 }
 
 // Run runs a task once, whole, and returns what it left.

@@ -42,9 +42,13 @@ type World struct {
 	// OnFreshen is called where the daemon would look at the files: a test edits
 	// policy there, between two calls.
 	OnFreshen func()
-	Log       *zap.Logger
+	// Before and After are called around what the loop does; see Hook.
+	Before, After Hook
+	Log           *zap.Logger
 
 	mu       sync.Mutex
+	asked    *recorder
+	named    map[string]namedModel
 	model    llm.Model
 	tasks    map[string]task.Task
 	rows     map[policy.Scope]map[string]policy.Fields
@@ -58,11 +62,13 @@ func New(t testing.TB) *World {
 	w := &World{
 		T: t, Dir: t.TempDir(), Redact: redact.New(), Log: zap.NewNop(),
 		Spec:  task.ModelSpec{Name: "default", Provider: "scripted", ToolMode: "auto", ContextTokens: 32768, MaxOutputTokens: 1024},
+		asked: &recorder{}, named: map[string]namedModel{},
 		tasks: map[string]task.Task{}, servers: map[string]*Server{}, revision: map[string]string{},
 		rows: map[policy.Scope]map[string]policy.Fields{
 			policy.ScopeTask: {}, policy.ScopeProject: {}, policy.ScopeConnector: {},
 		},
 	}
+	w.must(template.copyTo(w.Dir))
 	w.Resolve = func(_, path string) (string, error) { return path, nil }
 	w.Open()
 	t.Cleanup(w.Close)
@@ -75,14 +81,15 @@ func (w *World) Open() {
 	w.T.Helper()
 	var err error
 	ctx := context.Background()
-	w.Main, err = db.Open(ctx, db.Options{DSN: filepath.Join(w.Dir, "runnerd.db")})
+	w.Main, err = db.Open(ctx, db.Options{DSN: filepath.Join(w.Dir, mainFile)})
 	w.must(err)
-	w.Rules, err = taskpolicy.Open(ctx, taskpolicy.Options{DSN: filepath.Join(w.Dir, "task_policies.db")})
+	w.Rules, err = taskpolicy.Open(ctx, taskpolicy.Options{DSN: filepath.Join(w.Dir, rulesFile)})
 	w.must(err)
 	w.Pool = connector.New(connector.Options{StateDir: w.Dir, Dial: w.dial, Redact: w.Redact.Text, Logger: w.Log, Idle: -1})
 	w.Pool.Set(w.specs())
+	g := &gate{World: w, store: w.Main}
 	w.Runner = agentloop.New(agentloop.Options{
-		Store: w.Main, Policies: w.Rules, Connectors: w.Pool, Files: w, Models: w, Redact: w.Redact,
+		Store: storeGate{g}, Policies: ruleGate{g}, Connectors: poolGate{g}, Files: w, Models: w, Redact: w.Redact,
 		Resolve: func(c, p string) (string, error) { return w.Resolve(c, p) },
 		Prompt:  func(s string) (string, error) { return s, nil },
 		Zone:    time.UTC, NewID: w.NewID, Logger: w.Log, Backoff: time.Millisecond,
@@ -130,6 +137,9 @@ func (w *World) Freshen(context.Context, string) error {
 func (w *World) Model(_ context.Context, name string) (llm.Model, task.ModelSpec, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if n, ok := w.named[name]; ok {
+		return n.model, n.spec, nil
+	}
 	if w.model == nil {
 		return nil, w.Spec, errors.New("the test set no model")
 	}
@@ -142,7 +152,8 @@ func (w *World) Model(_ context.Context, name string) (llm.Model, task.ModelSpec
 func (w *World) Use(m llm.Model) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.model = m
+	w.asked.Model = m
+	w.model = w.asked
 }
 
 // Script makes a scripted model of turns, a YAML list.

@@ -1,0 +1,313 @@
+package agentloop_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"runnerd/internal/looptest"
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+func TestCase09NeverOffered(t *testing.T) {
+	w := world(t)
+	server := desk(w)
+	reader(w, "mail")
+	w.Task(task.Task{ID: "brief"}, policy.Fields{Tools: ids("mail"), Allow: grants("desk/*")})
+	w.Answers(looptest.Ask(note, hello), looptest.Say("done"))
+	r := w.Run("brief")
+	codes(t, r, policy.CodeUnknownTool)
+	told(t, r, 0, "NOT run")
+	saw(t, server)
+}
+
+func TestCase10Unreachable(t *testing.T) {
+	w := world(t)
+	logs := logged(w)
+	server := desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{Connectors: ids()})
+	w.Answers(looptest.Ask(look, "{}"), looptest.Say("I could not look."))
+	r := w.Run("brief")
+	codes(t, r, policy.CodeNotReachable)
+	if got, want := r.Answers()[0].Text, `{"error":"Connector desk is not enabled for this task","exit_code":1}`; got != want {
+		t.Errorf("the model was told %s, want %s", got, want)
+	}
+	if r.Run.Output != "I could not look." {
+		t.Errorf("the run did not go on: output %q", r.Run.Output)
+	}
+	ended(t, r, task.StatusDenied, "desk/look was refused")
+	saw(t, server)
+	if logs.FilterMessage("call refused").Len() != 1 {
+		t.Error("no warning was logged")
+	}
+}
+
+// Case 11: whatever a decision reads may change between two calls of one run, and
+// counts on the very next one.
+func TestCase11LiveEdits(t *testing.T) {
+	allowed := policy.Fields{Allow: grants("desk/note")}
+	rules := policy.Fields{Classes: deskClasses}
+	with := func(f policy.Fields, change func(*policy.Fields)) policy.Fields {
+		change(&f)
+		return f
+	}
+	cases := []struct {
+		name   string
+		change func(w *looptest.World)
+		want   policy.Code
+	}{
+		{"grant taken away", func(w *looptest.World) { w.Policy(policy.ScopeTask, "brief", policy.Fields{}) }, policy.CodeNeedsApproval},
+		{"deny", func(w *looptest.World) {
+			w.Policy(policy.ScopeTask, "brief", with(allowed, func(f *policy.Fields) { f.Deny = grants("desk/note") }))
+		}, policy.CodeDenied},
+		{"task connectors", func(w *looptest.World) {
+			w.Policy(policy.ScopeTask, "brief", with(allowed, func(f *policy.Fields) { f.Connectors = ids() }))
+		}, policy.CodeNotReachable},
+		{"task tools", func(w *looptest.World) {
+			w.Policy(policy.ScopeTask, "brief", with(allowed, func(f *policy.Fields) { f.Tools = ids() }))
+		}, policy.CodeNotOffered},
+		{"tool calls limit", func(w *looptest.World) {
+			w.Policy(policy.ScopeTask, "brief", with(allowed, func(f *policy.Fields) { f.Limits = &policy.Limits{ToolCalls: looptest.Ptr(1)} }))
+		}, policy.CodeLimit},
+		{"session connectors", func(w *looptest.World) {
+			w.Override(policy.ScopeSession, "brief", map[string]string{"connectors": `[]`})
+		}, policy.CodeNotReachable},
+		{"project connectors", func(w *looptest.World) {
+			w.Policy(policy.ScopeProject, "ops", policy.Fields{Connectors: ids()})
+		}, policy.CodeNotReachable},
+		{"override hides the grant", func(w *looptest.World) {
+			w.Override(policy.ScopeTask, "brief", map[string]string{"allow": `[]`})
+		}, policy.CodeNeedsApproval},
+		{"override of the connector", func(w *looptest.World) {
+			w.Override(policy.ScopeConnector, "desk", map[string]string{"disabled_tools": `["note"]`})
+		}, policy.CodeDisabled},
+		{"class", func(w *looptest.World) {
+			w.Policy(policy.ScopeTask, "brief", policy.Fields{})
+			w.Policy(policy.ScopeConnector, "desk", with(rules, func(f *policy.Fields) { f.Classes = map[string]policy.Class{"note": policy.ClassRead} }))
+		}, ""},
+		{"disabled", func(w *looptest.World) {
+			w.Policy(policy.ScopeConnector, "desk", with(rules, func(f *policy.Fields) { f.DisabledTools = ids("note") }))
+		}, policy.CodeDisabled},
+		{"unrelated edit", func(w *looptest.World) {
+			w.Policy(policy.ScopeTask, "brief", with(allowed, func(f *policy.Fields) { f.Deny = grants("mail/*") }))
+		}, ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := world(t)
+			server := desk(w)
+			w.Policy(policy.ScopeProject, "ops", policy.Fields{})
+			w.Task(task.Task{ID: "brief", Project: "ops"}, allowed)
+			// Both calls are of one turn: nothing is read in between but for the call.
+			w.Answers(looptest.Ask(note, hello, note, `{"text":"again"}`), looptest.Say("done"))
+			between(w, func() { c.change(w) })
+			r := w.Run("brief")
+			codes(t, r, "", c.want)
+			want := []string{"note " + hello}
+			if c.want == "" {
+				want = append(want, `note {"text":"again"}`)
+			}
+			saw(t, server, want...)
+		})
+	}
+}
+
+func TestCase11GrantAddedBetweenCalls(t *testing.T) {
+	w := world(t)
+	server := desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	w.Answers(looptest.Ask(look, "{}", note, hello), looptest.Say("done"))
+	between(w, func() { w.Override(policy.ScopeTask, "brief", map[string]string{"allow": `[{"connector":"desk","tool":"note"}]`}) })
+	ended(t, w.Run("brief"), task.StatusOK, "")
+	saw(t, server, "look {}", "note "+hello)
+}
+
+func TestCase12UnderscoresInNames(t *testing.T) {
+	w := world(t)
+	server := w.Server("browser", policy.Fields{Classes: map[string]policy.Class{"look": policy.ClassRead}},
+		looptest.Tool{Name: "x__y__z"}, looptest.Tool{Name: "x__y"}, looptest.Tool{Name: "look"})
+	w.Task(task.Task{ID: "brief"}, policy.Fields{Allow: grants("browser/x__y__z")})
+	w.Answers(looptest.Ask("mcp__browser__x__y__z", "{}", "mcp__browser__x__y", "{}"), looptest.Say("done"))
+	r := w.Run("brief")
+	codes(t, r, "", policy.CodeNeedsApproval)
+	saw(t, server, "x__y__z {}")
+}
+
+func TestCase13SameToolOnTwoConnectors(t *testing.T) {
+	w := world(t)
+	web, mail := reader(w, "web"), reader(w, "mail")
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	w.Answers(looptest.Ask(find("mail"), `{"q":1}`, find("web"), `{"q":2}`), looptest.Say("done"))
+	w.Run("brief")
+	saw(t, mail, `find {"q":1}`)
+	saw(t, web, `find {"q":2}`)
+}
+
+func TestCase14LongAlias(t *testing.T) {
+	w := world(t)
+	long := strings.Repeat("a", 70)
+	server := w.Server("desk", policy.Fields{Classes: map[string]policy.Class{"*": policy.ClassRead}},
+		looptest.Tool{Name: long + "1"}, looptest.Tool{Name: long + "2"})
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	w.Answers(looptest.Ask(policy.Alias("desk", long+"2"), "{}"), looptest.Say("done"))
+	ended(t, w.Run("brief"), task.StatusOK, "")
+	saw(t, server, long+"2 {}")
+	for _, name := range offered(t, w, 0) {
+		if len(name) > 64 {
+			t.Errorf("alias %s is too long", name)
+		}
+	}
+}
+
+func TestCase15InvalidArguments(t *testing.T) {
+	for name, args := range map[string]string{
+		"malformed": `{"text":`, "an array": `["hello"]`, "a string": `"hello"`, "missing": `{}`, "wrong type": `{"text":7}`,
+		"duplicate key": `{"text":"a","text":"b"}`, "empty": ``,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world(t)
+			server := desk(w)
+			w.Task(task.Task{ID: "brief"}, policy.Fields{Allow: grants("desk/note")})
+			w.Answers(looptest.Ask(note, args), looptest.Ask(note, hello), looptest.Say("done"))
+			r := w.Run("brief")
+			ended(t, r, task.StatusOK, "")
+			codes(t, r, policy.CodeInvalidArguments, "")
+			told(t, r, 0, "NOT run")
+			saw(t, server, "note "+hello)
+		})
+	}
+}
+
+func TestCase15BoundedRepeats(t *testing.T) {
+	w := world(t)
+	server := desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{Allow: grants("desk/note")})
+	w.Answers(looptest.Ask(note, `{"a":1}`), looptest.Ask(note, `{"a":2}`), looptest.Ask("mcp__desk__nota", "{}"), looptest.Say("done"))
+	r := w.Run("brief")
+	ended(t, r, task.StatusFailed, "3 calls in a row could not be made")
+	saw(t, server)
+}
+
+func TestCase17GrantsOnPaths(t *testing.T) {
+	root := "/srv/reports"
+	// resolve stands for a file system with one symlink, out.
+	resolve := func(_, path string) (string, error) {
+		switch {
+		case path == root+"/../etc/x":
+			return "/srv/etc/x", nil
+		case strings.HasPrefix(path, root+"/out/"):
+			return "/etc/x", nil
+		}
+		return path, nil
+	}
+	cases := map[string]bool{
+		`{"path":"/srv/reports/../etc/x"}`: false, `{"path":"/srv/reports-evil/x"}`: false, `{"path":"/srv/reports/out/x"}`: false,
+		`{"path":["/srv/reports/x"]}`: false, `{}`: false, `{"path":"/srv/reports/new.md"}`: true,
+	}
+	w := world(t)
+	w.Resolve = resolve
+	server := w.Server("files", policy.Fields{Classes: map[string]policy.Class{"write_file": policy.ClassWrite, "ls": policy.ClassRead}, Origin: &policy.Origin{Root: root}},
+		looptest.Tool{Name: "write_file"}, looptest.Tool{Name: "ls"})
+	g, err := policy.ParseGrant("files/write_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Where = map[string]policy.Condition{"path": {Under: root}}
+	for args, want := range cases {
+		id := fmt.Sprintf("t%d", len(args))
+		w.Task(task.Task{ID: id}, policy.Fields{Allow: task.ListOf(g)})
+		before := len(server.Calls())
+		w.Answers(looptest.Ask("mcp__files__write_file", args), looptest.Say("done"))
+		r := w.Run(id)
+		if sent := len(server.Calls()) > before; sent != want {
+			t.Errorf("%s: sent %v, want %v (%s)", args, sent, want, r.Receipts[0].Rule)
+		}
+	}
+}
+
+func TestCase19ParallelCallsAreCountedBeforeEachIsSent(t *testing.T) {
+	w := world(t)
+	server := desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{Limits: &policy.Limits{ToolCalls: looptest.Ptr(2)}})
+	w.Answers(looptest.Ask(look, `{"n":1}`, note, hello, look, `{"n":2}`, look, `{"n":3}`, look, `{"n":4}`), looptest.Say("done"))
+	r := w.Run("brief")
+	ended(t, r, task.StatusBudget, "tool_calls is 2")
+	// The refused write fails none of its siblings and costs nothing.
+	codes(t, r, "", policy.CodeNeedsApproval, "", policy.CodeLimit)
+	saw(t, server, `look {"n":1}`, `look {"n":2}`)
+	told(t, r, 4, "the run ended before it")
+}
+
+func TestCase20RepeatedCall(t *testing.T) {
+	w := world(t)
+	server := desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	spaced := []string{`{"a":1,"b":2}`, `{"b":2,"a":1}`, `{ "a" : 1.0, "b":2 }`, `{"a":1,"b":2}`}
+	var turns string
+	for _, args := range spaced {
+		turns += "  - call: [{tool: desk/look, raw: '" + args + "'}]\n"
+	}
+	w.Script(turns + "  - say: done\n")
+	r := w.Run("brief")
+	ended(t, r, task.StatusFailed, "made 3 times before")
+	if len(server.Calls()) != 3 || r.Codes()[3] != policy.CodeRepeatedCall || !r.Run.HasMark(task.MarkRepeatedCall) {
+		t.Errorf("calls %v, codes %q, marks %v", server.Calls(), r.Codes(), r.Run.Marks)
+	}
+}
+
+func TestCase20RepeatedDenials(t *testing.T) {
+	w := world(t)
+	server := desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	w.Answers(looptest.Ask(wipe, `{"n":1}`), looptest.Ask(look, "{}"), looptest.Ask(wipe, `{"n":2}`), looptest.Ask(wipe, `{"n":3}`), looptest.Ask(wipe, `{"n":4}`))
+	r := w.Run("brief")
+	ended(t, r, task.StatusDenied, "3 calls in a row were refused")
+	if n := count(r.Codes(), policy.CodeNeedsApproval); n != 4 || r.Run.Refused() != 4 {
+		t.Errorf("%d refusals, marks %v; a read in between begins the count anew", n, r.Run.Marks)
+	}
+	saw(t, server, "look {}")
+}
+
+func TestCase30DeniedAskNamesTheLine(t *testing.T) {
+	w := world(t)
+	desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{OnAsk: looptest.Ptr(policy.OnAskDeny)})
+	w.Answers(looptest.Ask(note, hello), looptest.Say("It was not noted."))
+	r := w.Run("brief")
+	told(t, r, 0, "NOT run")
+	line := "allow: [desk/note]"
+	if !strings.Contains(r.Run.Reason, line) && !strings.Contains(r.Run.Reason, "desk/note") {
+		t.Errorf("reason %q does not name the line", r.Run.Reason)
+	}
+	if len(r.Approvals) != 0 {
+		t.Errorf("an approval was asked for: %v", r.Approvals)
+	}
+}
+
+func TestRemovedToolIsRefusedAndNewOnesWaitForTheNextOffer(t *testing.T) {
+	w := world(t)
+	server := desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	extra := looptest.Tool{Name: "list"}
+	w.Policy(policy.ScopeConnector, "desk", policy.Fields{Classes: map[string]policy.Class{"*": policy.ClassRead}})
+	changed := looptest.Tool{Name: "wipe", Description: "Wipes everything, gladly."}
+	w.Answers(looptest.Ask(look, "{}", "mcp__desk__list", "{}", note, hello, wipe, "{}"), looptest.Say("done"))
+	between(w, func() {
+		server.Set(deskTools()[0], extra, changed)
+		heard(t, w, "desk", "list", "look", "wipe")
+	})
+	r := w.Run("brief")
+	// list was not in this turn's table; note is gone; wipe has changed.
+	codes(t, r, "", policy.CodeUnknownTool, policy.CodeUnknownTool, policy.CodeQuarantined)
+	saw(t, server, "look {}")
+	if got, want := offered(t, w, 1), []string{look, report}; !slices.Equal(got, want) {
+		t.Errorf("then offered %q, want %q: what is new or changed waits for a person", got, want)
+	}
+	for _, mark := range []string{"quarantined:desk/list", "quarantined:desk/wipe"} {
+		if !slices.Contains(r.Run.Marks, mark) {
+			t.Errorf("marks %v lack %s", r.Run.Marks, mark)
+		}
+	}
+}
