@@ -278,7 +278,7 @@ func TestReadableForms(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for name, text := range Starter() {
+	for name, text := range Starter("/srv/reports") {
 		f.Add(name, []byte(text))
 	}
 	f.Add(".mcp.json", []byte(`{"mcpServers": {"a": {"command": "x", "args": ["${A:-b}"]}}}`))

@@ -53,15 +53,15 @@ func sortProblems(list []Problem) []Problem {
 
 // didYouMean is the hint that names the candidate nearest to got, or "".
 func didYouMean(got string, candidates []string) string {
-	if near := nearest(got, candidates); near != "" {
+	if near := Nearest(got, candidates); near != "" {
 		return "did you mean " + near + "?"
 	}
 	return ""
 }
 
-// nearest returns the candidate that is few edits away from got (one for three
+// Nearest returns the candidate that is few edits away from got (one for three
 // letters, up to four for long words), or "".
-func nearest(got string, candidates []string) string {
+func Nearest(got string, candidates []string) string {
 	if len(got) < 2 || len(got) > 64 {
 		return ""
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestStarterLoads(t *testing.T) {
-	d := newDir(t, Starter())
+	d := newDir(t, Starter("/srv/reports"))
 	s := load(t, d.loader())
 	if len(s.Problems)+len(s.Warnings) > 0 {
 		t.Fatalf("problems %q, warnings %q", texts(s.Problems), texts(s.Warnings))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"runnerd/config"
 	"runnerd/task"
@@ -23,10 +24,15 @@ func (c initCmd) Run(a *app) error {
 	if dir == "" {
 		dir = a.ConfigDir
 	}
-	kept, err := writeNew(dir, config.Starter())
+	reports := reportsDir(dir, a.getenv("HOME"))
+	if err := os.MkdirAll(reports, 0o755); err != nil {
+		return &exit{task.ExitUsage, fmt.Errorf("make the directory that the starter's files connector sees: %w", err)}
+	}
+	kept, err := writeNew(dir, config.Starter(reports))
 	if err != nil {
 		return &exit{task.ExitUsage, err}
 	}
+	fmt.Fprintf(a.out, "config    %s\nreports   %s (what the starter's files connector sees)\n", dir, reports)
 	for _, name := range kept {
 		fmt.Fprintf(a.out, "kept      %s (it exists)\n", filepath.Join(dir, name))
 	}
@@ -39,6 +45,15 @@ func (c initCmd) Run(a *app) error {
 	}
 	fmt.Fprintf(a.out, "\nGo on with:\n  runnerd%s check        what each task would do\n  runnerd%s run hello    run the first task now\n  runnerd%s serve        be the daemon\n", flags, flags, flags)
 	return nil
+}
+
+// reportsDir is a place for what agents write: the user's home, or /srv for a
+// config of the whole machine.
+func reportsDir(dir, home string) string {
+	if dir == "/etc" || strings.HasPrefix(dir, "/etc/") || !filepath.IsAbs(home) {
+		return "/srv/reports"
+	}
+	return filepath.Join(home, "runnerd-reports")
 }
 
 // writeNew writes files that do not exist yet and names those that do.

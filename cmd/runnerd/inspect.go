@@ -69,7 +69,7 @@ func noTask(set *config.Set, id string) string {
 			return fmt.Sprintf("task %s is not usable: %v", id, p)
 		}
 	}
-	if near := nearest(id, set.TaskIDs()); near != "" {
+	if near := config.Nearest(id, set.TaskIDs()); near != "" {
 		return fmt.Sprintf("there is no task %s; did you mean %s?", id, near)
 	}
 	return fmt.Sprintf("there is no task %s; `runnerd tasks` lists them", id)
