@@ -205,8 +205,7 @@ func TestPatchOfTheWrongShape(t *testing.T) {
 
 // A store that fails is the daemon's trouble, not the value's.
 func TestPatchWithAFailingStore(t *testing.T) {
-	r := newRig(t)
-	r.server.o.Policies = failing{r.rules}
+	r := newRig(t, func(o *Options) { o.Policies = failing{o.Policies.(*taskpolicy.Store)} })
 	_, err := r.as(operator).PatchTaskPolicy(ctx, "brief", patch{"tools": json.RawMessage(`[]`)})
 	refusedWith(t, err, http.StatusInternalServerError, CodeInternal)
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,13 +104,13 @@ func TestRequestsAreStrict(t *testing.T) {
 func TestHealthAndMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "runnerd_up"}))
-	var sick error
+	var sick atomic.Value // an error, while it is
 	r := newRig(t, func(o *Options) {
 		o.Metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-		o.Healthy = func(context.Context) error { return sick }
+		o.Healthy = func(context.Context) error { err, _ := sick.Load().(error); return err }
 	})
 	ok(t, r.as(nobody).Health(ctx)) // needs no right
-	sick = errors.New("the scheduler has not turned")
+	sick.Store(errors.New("the scheduler has not turned"))
 	e := refusedWith(t, r.as(nobody).Health(ctx), http.StatusServiceUnavailable, CodeUnavailable)
 	if !strings.Contains(e.Message, "not turned") {
 		t.Errorf("says %q", e.Message)
