@@ -240,11 +240,36 @@ func TestOpaqueBlocks(t *testing.T) {
 	}
 }
 
+// Texts and calls go back in the order in which they came.
+func TestOrderOfBlocks(t *testing.T) {
+	var body wireRequest
+	m := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		use := `{"type":"tool_use","id":"a%d","name":"w","input":{}}`
+		stream(head, start(0, fmt.Sprintf(use, 1)), start(1, `{"type":"text","text":"Zoë: "}`), start(2, fmt.Sprintf(use, 2)), start(3, `{"type":"text","text":"end"}`), stop)(w, r)
+	})
+	r, err := ask(m)
+	if err != nil || r.Text != "Zoë: end" || len(r.Calls) != 2 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	history := append([]task.Message{llmtest.Opening()}, llmtest.Answered(r)...)
+	if _, err := m.Next(t.Context(), &llm.Request{Messages: history}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, b := range body.Messages[1].Content {
+		got = append(got, b.ID+b.Text)
+	}
+	if s := fmt.Sprintf("%q", got); s != `["a1" "Zoë: " "a2" "end"]` {
+		t.Errorf("sent back %s", s)
+	}
+}
+
 // What is not text, call or reasoning is kept too.
 func TestUnknownBlock(t *testing.T) {
 	r, err := ask(serve(t, stream(head, start(0, `{"type":"server_tool_use","id":"s","name":"web","input":{}}`),
-		delta(0, `"type":"input_json_delta","partial_json":"{\"q\":1}"`), textHi, stop)))
-	if err != nil || !strings.Contains(string(r.Opaque), `{"id":"s","input":{"q":1},"name":"web","type":"server_tool_use"}`) || r.Calls != nil {
+		delta(0, `"type":"input_json_delta","partial_json":"{\"q\":1}","name":null`), delta(0, `"type":"new_delta","name":null,"id":"2"`), textHi, stop)))
+	if err != nil || !strings.Contains(string(r.Opaque), `{"id":"s2","input":{"q":1},"name":"web","type":"server_tool_use"}`) || r.Calls != nil {
 		t.Fatalf("got %+v (opaque %s), %v", r, r.Opaque, err)
 	}
 }

@@ -37,7 +37,7 @@ type run struct {
 func (r *run) run(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, r.argv[0], r.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(r.input), &r.out, &r.stderr
-	cmd.Env, cmd.Dir = append([]string{}, r.env...), r.dir // not nil: nil would inherit
+	cmd.Env, cmd.Dir = r.env, r.dir // New saw to it that neither is absent: that would inherit
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = pipeGrace
 	if err := cmd.Start(); err != nil {

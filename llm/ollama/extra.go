@@ -73,19 +73,15 @@ func (x extra) encode() json.RawMessage {
 	return wire.JSON(x)
 }
 
-// splice adds fields to a JSON object, in the order of their names. Fields that
-// the object has already win.
+// splice adds fields that a JSON object does not have, in the order of their
+// names.
 func splice(obj json.RawMessage, more object) json.RawMessage {
-	var has object
-	if len(more) == 0 || json.Unmarshal(obj, &has) != nil {
+	if len(more) == 0 {
 		return obj
 	}
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(string(obj), "}"))
 	for _, name := range slices.Sorted(maps.Keys(more)) {
-		if _, known := has[name]; known {
-			continue
-		}
 		b.WriteByte(',')
 		b.Write(wire.JSON(name))
 		b.WriteByte(':')
