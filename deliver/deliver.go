@@ -1,6 +1,7 @@
 // Package deliver takes a finished run's result to its destinations: a file, a
-// command, a notification. cmd/runnerd calls it once a run's final execution is
-// stored, and for the daemon's own notices; it records nothing itself.
+// command, a notification. cmd/runnerd runs its Worker beside those of the runs
+// (or calls Worker.Now for a run in the foreground), its Pinger for dead man's
+// switches, and Deliverer.Tell for the daemon's own notices.
 //
 // It promises that what is delivered is redacted and says so when the run was
 // not ok, that a file is either whole or untouched, that each destination is

@@ -1,0 +1,269 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/task"
+)
+
+// lane is one destination of one task: its results go through it one at a time,
+// in order.
+type lane struct{ task, to string }
+
+func laneOf(taskID string, to task.Delivery) lane {
+	return lane{taskID, strings.Join(append([]string{to.To, to.Path, to.URL}, to.Command...), "\x00")}
+}
+
+// turn is one look at everything that is owed.
+type turn struct {
+	*Worker
+	now   time.Time
+	busy  map[place]bool // before the store was read: what it says of them is old
+	taken map[lane]bool
+	next  time.Time // of the earliest attempt that is not due yet
+}
+
+// turn starts every attempt that is due and finishes the runs that have nothing
+// left. It answers when the next attempt is due, zero if none is known.
+func (w *Worker) turn(ctx, work context.Context) (time.Time, error) {
+	if err := w.saveLeft(ctx); err != nil {
+		return time.Time{}, err
+	}
+	t := &turn{Worker: w, now: time.Now(), taken: map[lane]bool{}}
+	w.mu.Lock()
+	t.busy = maps.Clone(w.busy)
+	w.mu.Unlock()
+	list, err := w.opts.Store.Undelivered(ctx, maxPending)
+	if err != nil {
+		return t.next, err
+	}
+	for _, u := range list {
+		if err := t.run(ctx, work, u); err != nil {
+			return t.next, err
+		}
+	}
+	return t.next, nil
+}
+
+// saveLeft stores the ends of attempts that the store did not take before.
+func (w *Worker) saveLeft(ctx context.Context) error {
+	w.mu.Lock()
+	left := maps.Clone(w.unsaved)
+	w.mu.Unlock()
+	for p, rec := range left {
+		if err := w.opts.Store.SaveDelivery(ctx, rec); err != nil {
+			return err
+		}
+		w.mu.Lock()
+		delete(w.unsaved, p)
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// run looks at one run's destinations.
+func (t *turn) run(ctx, work context.Context, u task.Undelivered) error {
+	spec, err := t.spec(ctx, u.Run.Revision)
+	if err != nil {
+		return t.unreadable(ctx, u.Run, err)
+	}
+	records := complete(u, spec)
+	left := 0
+	for i, to := range spec.Deliver {
+		rec, err := t.afterCrash(ctx, u.Run, records[i])
+		if err != nil {
+			return err
+		}
+		if records[i] = rec; rec.State.Settled() {
+			continue
+		}
+		left++
+		if l := laneOf(u.Run.Task, to); !t.taken[l] {
+			t.taken[l] = true
+			t.consider(work, u.Run, spec, rec)
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	_, err = t.finish(ctx, u.Run, records)
+	return err
+}
+
+// consider starts an attempt if it is due and there is room.
+func (t *turn) consider(work context.Context, run task.Run, spec task.Task, rec task.DeliveryRecord) {
+	p := place{rec.Run, rec.Index}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if held, ok := t.held[p]; ok && held.After(rec.NextAt) {
+		rec.NextAt = held
+	}
+	switch {
+	case t.busy[p] || t.Worker.busy[p]:
+		return // its end wakes the worker
+	case rec.NextAt.After(t.now):
+		t.soonest(rec.NextAt)
+		return
+	case len(t.Worker.busy) >= t.opts.Parallel:
+		return // one that ends wakes the worker
+	}
+	delete(t.held, p)
+	t.Worker.busy[p] = true
+	t.attempts.Go(func() { t.attempt(work, run, spec, rec) })
+}
+
+func (t *turn) soonest(at time.Time) {
+	if t.next.IsZero() || at.Before(t.next) {
+		t.next = at
+	}
+}
+
+// afterCrash decides about an attempt that was under way when the process ended.
+func (t *turn) afterCrash(ctx context.Context, run task.Run, rec task.DeliveryRecord) (task.DeliveryRecord, error) {
+	if rec.State != task.DestinationSending || t.busy[place{rec.Run, rec.Index}] {
+		return rec, nil
+	}
+	rec.UpdatedAt = t.now
+	if rec.To == ToFile {
+		rec.State = task.DestinationPending
+		return rec, nil
+	}
+	rec.State = task.DestinationFailed
+	rec.Error = fmt.Sprintf("attempt %d was under way when the daemon ended; whether it arrived is not known, so it is not repeated", rec.Attempts)
+	if err := t.opts.Store.SaveDelivery(ctx, rec); err != nil {
+		return rec, err
+	}
+	t.tell(run, rec)
+	t.opts.Tried(run, rec)
+	return rec, nil
+}
+
+// spec is the task as it stood when the run was created.
+func (w *Worker) spec(ctx context.Context, revision string) (task.Task, error) {
+	if spec, ok := w.specs[revision]; ok {
+		return spec, nil
+	}
+	spec, err := w.opts.Store.Revision(ctx, revision)
+	if err != nil {
+		return spec, err
+	}
+	const most = 1000
+	if len(w.specs) >= most {
+		clear(w.specs)
+	}
+	w.specs[revision] = spec
+	return spec, nil
+}
+
+// unreadable gives a run up whose task cannot be read, once its time is over.
+func (t *turn) unreadable(ctx context.Context, run task.Run, cause error) error {
+	t.log.Error("nothing known of where to deliver", zap.String(keyRun, run.ID), zap.Error(cause))
+	if t.now.Sub(run.FinishedAt) < t.opts.GiveUp {
+		t.soonest(t.now.Add(longHold))
+		return nil
+	}
+	run.Delivery, run.Reason = task.DeliveryFailed, orText(run.Reason, "not delivered: "+cause.Error())
+	err := t.opts.Store.FinishDelivery(ctx, run.ID, run.Delivery, run.Reason)
+	if err == nil {
+		t.opts.Settled(run)
+	}
+	return err
+}
+
+// complete answers one record for each destination of the task, in its order.
+func complete(u task.Undelivered, spec task.Task) []task.DeliveryRecord {
+	records := make([]task.DeliveryRecord, len(spec.Deliver))
+	for i, to := range spec.Deliver {
+		records[i] = task.DeliveryRecord{Run: u.Run.ID, Index: i, To: to.To, State: task.DestinationPending}
+	}
+	for _, rec := range u.Records {
+		if rec.Index >= 0 && rec.Index < len(records) {
+			records[rec.Index] = rec
+		}
+	}
+	return records
+}
+
+// finish sets the run's delivery fact from what its destinations came to.
+func (w *Worker) finish(ctx context.Context, run task.Run, records []task.DeliveryRecord) (task.Run, error) {
+	run.Delivery = task.DeliveryNone
+	reason := ""
+	for _, rec := range records {
+		switch {
+		case rec.State == task.DestinationFailed:
+			run.Delivery, reason = task.DeliveryFailed, orText(reason, "not delivered: "+rec.Error)
+		case rec.State == task.DestinationDelivered && run.Delivery == task.DeliveryNone:
+			run.Delivery = task.DeliveryDelivered
+		}
+	}
+	run.Reason = orText(run.Reason, reason)
+	if err := w.opts.Store.FinishDelivery(ctx, run.ID, run.Delivery, reason); err != nil {
+		return run, err
+	}
+	w.opts.Settled(run)
+	return run, nil
+}
+
+func orText(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// Now delivers a finished run's result while the caller waits, with the few quick
+// attempts of Deliver, and answers the run with its delivery fact. It is for a
+// run in the foreground, in a process where Run does not run. If ctx ends, what
+// is not delivered by then fails.
+func (w *Worker) Now(ctx context.Context, runID string) (task.Run, error) {
+	run, err := w.opts.Store.Run(ctx, runID)
+	if err != nil || run.Delivery != task.DeliveryPending || !run.Execution.Finished() {
+		return run, err
+	}
+	spec, err := w.opts.Store.Revision(ctx, run.Revision)
+	if err != nil {
+		return run, err
+	}
+	res, err := w.result(ctx, runID, spec)
+	if err != nil {
+		return run, err
+	}
+	records := complete(task.Undelivered{Run: run}, spec)
+	for i := range records {
+		rec := &records[i]
+		rec.State, rec.Attempts, rec.UpdatedAt = task.DestinationSending, 1, time.Now()
+		if err := w.opts.Store.SaveDelivery(ctx, *rec); err != nil {
+			return run, err
+		}
+	}
+	reports := w.opts.Deliverer.Deliver(ctx, res)
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalWrite)
+	defer cancel()
+	for i, report := range reports {
+		records[i] = recordOf(records[i], report)
+		if err := w.opts.Store.SaveDelivery(final, records[i]); err != nil {
+			return run, err
+		}
+	}
+	return w.finish(final, run, records)
+}
+
+// recordOf is what Deliver reports, as it is recorded.
+func recordOf(rec task.DeliveryRecord, r Report) task.DeliveryRecord {
+	rec.Attempts, rec.UpdatedAt = r.Attempts, time.Now()
+	switch {
+	case r.Err != nil:
+		rec.State, rec.Error = task.DestinationFailed, r.Err.Error()
+	case r.Attempted:
+		rec.State = task.DestinationDelivered
+	default:
+		rec.State = task.DestinationSkipped
+	}
+	return rec
+}
