@@ -129,6 +129,9 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	if len(a.msgs) == 0 {
+		if err := a.inherit(ctx); err != nil {
+			return err
+		}
 		if err := a.open(ctx); err != nil {
 			return err
 		}

@@ -119,7 +119,9 @@ func TestCase11GrantAddedBetweenCalls(t *testing.T) {
 	server := desk(w)
 	w.Task(task.Task{ID: "brief"}, policy.Fields{})
 	w.Answers(looptest.Ask(look, "{}", note, hello), looptest.Say("done"))
-	between(w, func() { w.Override(policy.ScopeTask, "brief", map[string]string{"allow": `[{"connector":"desk","tool":"note"}]`}) })
+	between(w, func() {
+		w.Override(policy.ScopeTask, "brief", map[string]string{"allow": `[{"connector":"desk","tool":"note"}]`})
+	})
 	ended(t, w.Run("brief"), task.StatusOK, "")
 	saw(t, server, "look {}", "note "+hello)
 }

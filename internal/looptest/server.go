@@ -29,6 +29,8 @@ type Called struct{ Tool, Args string }
 // Server is an MCP server in memory that records what reaches it.
 type Server struct {
 	id string
+	// Instructions are what the server tells its clients on connecting.
+	Instructions string
 
 	mu      sync.Mutex
 	tools   []Tool
@@ -88,6 +90,7 @@ func (s *Server) connect() (mcp.Transport, error) {
 		return nil, errors.New("server is down")
 	}
 	srv := mcp.NewServer(&mcp.Implementation{Name: s.id, Version: "1"}, &mcp.ServerOptions{
+		Instructions: s.Instructions,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
 	})
 	for _, t := range s.tools {

@@ -45,6 +45,10 @@ type World struct {
 	// Before and After are called around what the loop does; see Hook.
 	Before, After Hook
 	Log           *zap.Logger
+	// FinalWrites is the loop's; its default unless set before Open.
+	FinalWrites time.Duration
+	// Day are the daemon's own limits per day; Sync puts them into force.
+	Day policy.Limits
 
 	mu       sync.Mutex
 	asked    *recorder
@@ -92,7 +96,7 @@ func (w *World) Open() {
 		Store: storeGate{g}, Policies: ruleGate{g}, Connectors: poolGate{g}, Files: w, Models: w, Redact: w.Redact,
 		Resolve: func(c, p string) (string, error) { return w.Resolve(c, p) },
 		Prompt:  func(s string) (string, error) { return s, nil },
-		Zone:    time.UTC, NewID: w.NewID, Logger: w.Log, Backoff: time.Millisecond,
+		Zone:    time.UTC, NewID: w.NewID, Logger: w.Log, Backoff: time.Millisecond, FinalWrites: w.FinalWrites,
 	})
 }
 
@@ -202,7 +206,7 @@ func (w *World) Sync() error {
 			rows = append(rows, taskpolicy.Row{Scope: scope, ID: id, Fields: f})
 		}
 	}
-	return w.Rules.SyncFiles(context.Background(), rows, policy.Limits{}, "test")
+	return w.Rules.SyncFiles(context.Background(), rows, w.Day, "test")
 }
 
 // Fields returns what was last put into force for an id.
