@@ -36,6 +36,7 @@ var packages = map[string]row{
 	"db":                {"the main database", []string{"task"}},
 	"control":           {"the HTTP API, its client, the event stream", []string{"task", "policy", "db", "taskpolicy"}},
 	"deliver":           {"takes a finished run's result to its destinations", []string{"task"}},
+	"alert":             {"tells people of troubles, once each", []string{"task"}},
 	"systemd":           {"what the service manager is told and hands over", nil},
 
 	"internal/importtest": {"this test", nil},
