@@ -46,6 +46,7 @@ func Advise(e Effective, connected []Connected) []Advice {
 		a.add(Advice{SeverityWarning, hidden, "an override hides the value of the file; runnerd policy unset gives the file its word back", ""})
 	}
 	a.trifecta()
+	a.askingReads()
 	return a.found
 }
 
@@ -240,6 +241,37 @@ func (a *adviser) trifecta() {
 		SeverityError, "task " + a.e.Task,
 		fmt.Sprintf("it can read untrusted text (%s), see private data (%s) and send outward without asking (%s); "+
 			"take one away, or say accept_risk: \"why\"", untrusted, private, outward), "",
+	})
+}
+
+// askingReads finds reads that send data out and have no grant, in a task that can
+// read untrusted text: they run until the first such text was read, in this run or
+// an earlier one of its session, and ask from then on. That is safe, but its
+// author may have tried the task once and seen it work.
+func (a *adviser) askingReads() {
+	untrusted, asking := "", []string{}
+	for _, c := range a.usable() {
+		if !c.Up {
+			continue
+		}
+		rules := a.e.Connectors[c.ID]
+		for _, t := range uniqueTools(c.Tools) {
+			if class, _ := Classify(rules, t); class != ClassRead || !a.usableTool(c, rules, t) {
+				continue
+			}
+			untrusted = firstText(untrusted, rules, c.ID, t.Name, FlagUntrusted)
+			if HasFlag(rules, t.Name, FlagEgress) && !a.granted(c, t.Name) {
+				asking = append(asking, c.ID+"/"+t.Name)
+			}
+		}
+	}
+	if untrusted == "" || len(asking) == 0 {
+		return
+	}
+	a.add(Advice{
+		SeverityWarning, "task " + a.e.Task,
+		fmt.Sprintf("%s sends data out: once %s was read, in a run or in an earlier one that its session still shows, it needs an allow line of its own",
+			strings.Join(asking, ", "), untrusted), "",
 	})
 }
 

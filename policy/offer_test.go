@@ -242,3 +242,30 @@ func TestAdviseTrifecta(t *testing.T) {
 		}
 	}
 }
+
+// A read that sends data out works until something untrusted was read; who tries
+// the task once must be told.
+func TestAdviseAskingReads(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags []Flag
+		allow []Grant
+		want  bool
+	}{
+		{"untrusted and egress", []Flag{{Kind: FlagUntrusted}, {Kind: FlagEgress}}, nil, true},
+		{"granted", []Flag{{Kind: FlagUntrusted}, {Kind: FlagEgress}}, []Grant{mustGrant(t, "browser/*")}, false},
+		{"nothing untrusted", []Flag{{Kind: FlagEgress}}, nil, false},
+		{"nothing outward", []Flag{{Kind: FlagUntrusted}}, nil, false},
+	} {
+		e := fixture()
+		rules := e.Connectors["browser"]
+		rules.Flags = c.flags
+		e.Connectors["browser"], e.Allow = rules, c.allow
+		got := slices.ContainsFunc(Advise(e, connectedFixture()), func(a Advice) bool {
+			return a.Severity == SeverityWarning && strings.Contains(a.Text, "browser/x__y__z sends data out: once browser/x__y__z was read")
+		})
+		if got != c.want {
+			t.Errorf("%s: advised %t, want %t", c.name, got, c.want)
+		}
+	}
+}
