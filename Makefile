@@ -4,7 +4,7 @@ NPM      := internal/npmtest
 FUZZTIME := 20s
 APT      := $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell command -v systemd-analyze >/dev/null || echo systemd) $(shell test -x /bin/kill || echo procps)
 
-.PHONY: build test test-deps test-long lint bench fuzz
+.PHONY: build test test-deps test-long lint bench fuzz attack
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o runnerd ./cmd/runnerd
@@ -38,6 +38,11 @@ lint:
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
+
+# What comes of each scripted attack: utility without and with it, and its success,
+# which must be 0 for all that policy forbids.
+attack:
+	go test -C internal/attack -count=1 -run '^TestScenarios$$' -args -table
 
 # Each fuzz target in turn, FUZZTIME each.
 fuzz:

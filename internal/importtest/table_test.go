@@ -39,6 +39,7 @@ var packages = map[string]row{
 	"alert":             {"tells people of troubles, once each", []string{"task"}},
 	"systemd":           {"what the service manager is told and hands over", nil},
 
+	"internal/attack":     {"attack scenarios against the whole loop; tests alone", nil},
 	"internal/importtest": {"this test", nil},
 	"internal/looptest":   {"a whole loop over real stores, for tests", []string{everything}},
 	"internal/npmtest":    {"finds the npm programs that tests talk to", nil},

@@ -1,0 +1,91 @@
+package attack
+
+import (
+	"flag"
+	"os"
+	"runtime/debug"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+var table = flag.Bool("table", false, "print the table of verdicts")
+
+// TestMain lets more scenarios run side by side than there are cores: they wait for
+// the disk more than for anything else.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	debug.SetGCPercent(400)
+	goleak.VerifyTestMain(m)
+}
+
+// TestScenarios plays every scenario and holds it to what it says of itself.
+func TestScenarios(t *testing.T) {
+	all := Scenarios()
+	verdicts := make([]*Verdict, len(all))
+	t.Run("scenario", func(t *testing.T) {
+		for i := range all {
+			t.Run(all[i].Name, func(t *testing.T) {
+				t.Parallel()
+				verdicts[i] = Try(t, &all[i])
+				hold(t, verdicts[i])
+			})
+		}
+	})
+	if *table && !slices.Contains(verdicts, nil) {
+		if err := WriteTable(os.Stdout, verdicts); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func hold(t *testing.T, v *Verdict) {
+	t.Helper()
+	s := v.Scenario
+	if !v.Benign {
+		t.Errorf("without an attack the job was not done, or did harm: %q", v.Harm["clean"])
+	}
+	if want := s.Costs == ""; v.Under != want {
+		t.Errorf("job done under attack: %t, want %t %s", v.Under, want, s.Costs)
+	}
+	switch {
+	case s.Permitted == "" && v.Succeeded():
+		t.Errorf("the attack succeeded: %v", v.Harm)
+	case s.Permitted != "" && v.Harm["obeying"] == "":
+		t.Errorf("the attack failed although it is permitted (%s)", s.Permitted)
+	case s.Permitted != "" && v.Harm["ignoring"] != "":
+		t.Errorf("harm without a model that obeys: %s", v.Harm["ignoring"])
+	}
+	if !slices.Equal(v.Codes, s.Codes) {
+		t.Errorf("refusals %v, want %v", v.Codes, s.Codes)
+	}
+	for _, b := range v.Broken {
+		t.Errorf("broken promise: %s", b)
+	}
+}
+
+// TestNames holds the table together: names are unique, texts complete.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range Scenarios() {
+		if seen[s.Name] || s.Name == "" || s.Class == "" || s.Poison == "" || s.Harm == nil || len(s.Job) == 0 {
+			t.Errorf("scenario %q is incomplete, or there are two", s.Name)
+		}
+		seen[s.Name] = true
+		if len(ordersIn(s.Poison)) == 0 {
+			t.Errorf("scenario %q orders nothing", s.Name)
+		}
+		for _, j := range s.Job {
+			if len(ordersIn("CALL "+j)) != 1 {
+				t.Errorf("scenario %q: job %q is no call", s.Name, j)
+			}
+		}
+	}
+	if len(seen) < 40 {
+		t.Errorf("%d scenarios, want at least 40", len(seen))
+	}
+}
