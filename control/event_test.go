@@ -120,6 +120,47 @@ func TestEventsLastEventIDWins(t *testing.T) {
 	}
 }
 
+// More than one batch comes whole and once, straight from the server.
+func TestEventsBacklog(t *testing.T) {
+	r := newRig(t)
+	run := r.running("brief")
+	for i := range eventBatch + 20 {
+		r.says(run, fmt.Sprint(i))
+	}
+	last := must[int64](t)(r.main.LastEvent(ctx))
+	_, _, body := openStream(t, r, "/api/events?after=0", "")
+	defer body.Close()
+	for seq := int64(1); seq <= last; seq++ {
+		if frame := nextFrame(t, body); !strings.HasPrefix(frame, fmt.Sprintf("id: %d\n", seq)) {
+			t.Fatalf("frame %.40q, want number %d", frame, seq)
+		}
+	}
+}
+
+// What a filter leaves out moves the search on, but never past what fits.
+func TestEventsFilteredUnderWrites(t *testing.T) {
+	r := newRig(t)
+	mine, other := r.running("brief"), r.running("backup")
+	const texts = 150
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for i := range texts {
+			r.says(other, "noise")
+			r.says(mine, fmt.Sprint(i))
+		}
+	}()
+	next := 0
+	for _, e := range collect(t, r.as(operator), 0, EventFilter{Run: mine.ID}, texts+2) {
+		if e.Message != nil && e.Message.Text != fmt.Sprint(next) {
+			t.Fatalf("text %s, want %d", e.Message.Text, next)
+		} else if e.Message != nil {
+			next++
+		}
+	}
+	<-written
+}
+
 // openStream opens the stream without the client's own resuming.
 func openStream(t *testing.T, r *rig, path, lastID string) (int, http.Header, *stream) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -72,6 +73,28 @@ func TestListenRefuses(t *testing.T) {
 	ok(t, os.Chmod(open, 0o777|fs.ModeSticky))
 	l := must[net.Listener](t)(Listen(filepath.Join(open, "s")))
 	ok(t, l.Close())
+}
+
+// A daemon that is alive but too busy to take a connection keeps its socket.
+func TestListenLeavesABusySocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	fd := must[int](t)(syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))
+	t.Cleanup(func() { ok(t, syscall.Close(fd)) })
+	ok(t, syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}))
+	ok(t, syscall.Listen(fd, 0))
+	for full := false; !full; {
+		c, err := net.Dial("unix", path)
+		if full = err != nil; !full {
+			t.Cleanup(func() { ok(t, c.Close()) })
+		}
+	}
+	if l, err := Listen(path); err == nil {
+		ok(t, l.Close())
+		t.Error("the socket was taken over")
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the socket is gone: %v", err)
+	}
 }
 
 // The longest path that the kernel takes works.

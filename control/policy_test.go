@@ -139,6 +139,11 @@ func TestPatchTaskPolicyThreeStates(t *testing.T) {
 	if _, _, body := r.raw("GET", "/api/tasks/brief/policy", ""); !strings.Contains(body, `"effective":null,"source":"all"`) {
 		t.Errorf("the wire form is %s", body)
 	}
+	must[ProjectView](t)(c.PatchProject(ctx, projectOfBrief, patchOf(t, `{"connector_ids":["web"]}`)))
+	if f := must[PolicyView](t)(c.TaskPolicy(ctx, "brief"))["connectors"]; string(f.Value) != "null" || f.Effective == nil ||
+		!slices.Equal(f.Effective.Items(), []string{"web"}) || f.Source != policy.SourceProject {
+		t.Errorf("connectors under the project's: %+v", f)
+	}
 	if f := first["allow"]; f.Layer != policy.LayerFile || f.By != "files" {
 		t.Errorf("allow at first: %+v", f)
 	}

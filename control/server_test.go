@@ -140,7 +140,7 @@ func TestShutdownWaits(t *testing.T) {
 			begun, release := make(chan struct{}), make(chan struct{})
 			var gone bool // read after Serve returned
 			r := newRig(t, func(o *Options) {
-				o.Grace = 50 * time.Millisecond
+				o.Grace = 400 * time.Millisecond
 				if patient {
 					o.Grace = time.Minute
 				}
@@ -151,6 +151,7 @@ func TestShutdownWaits(t *testing.T) {
 					case <-release:
 						return ReloadView{Tasks: 9}, nil
 					case <-ctx.Done():
+						<-time.After(20 * time.Millisecond) // a handler that is slow to end
 						return ReloadView{}, ctx.Err()
 					}
 				}
