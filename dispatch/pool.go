@@ -87,10 +87,12 @@ type Pool struct {
 	redact  func(string) string
 	log     *zap.Logger
 
-	ran  atomic.Bool
-	wake chan struct{} // capacity 1: something may have become runnable, or a worker free
-	kill chan struct{} // closed by Kill
-	end  sync.Once     // closes kill
+	ran atomic.Bool
+	// recovered is closed once Run has recovered what a crash left behind.
+	recovered chan struct{}
+	wake      chan struct{} // capacity 1: something may have become runnable, or a worker free
+	kill      chan struct{} // closed by Kill
+	end       sync.Once     // closes kill
 
 	// claim is held over a claim and the registration of what was claimed, and
 	// over a cancellation, so that no run is between the store and active when it
@@ -108,7 +110,7 @@ func New(o Options) *Pool {
 	p := &Pool{
 		store: o.Store, runner: o.Runner, workers: o.Workers, grace: o.Grace,
 		redact: o.Redact, log: o.Logger,
-		wake: make(chan struct{}, 1), kill: make(chan struct{}),
+		wake: make(chan struct{}, 1), kill: make(chan struct{}), recovered: make(chan struct{}),
 		active: map[string]*worker{},
 	}
 	if p.workers <= 0 {
@@ -142,6 +144,10 @@ func (p *Pool) Run(ctx context.Context) error {
 	p.drain(cancelWork)
 	return nil
 }
+
+// Recovered is closed once Run has recovered what a crash left behind and begins
+// to claim.
+func (p *Pool) Recovered() <-chan struct{} { return p.recovered }
 
 // Wake makes the pool look for runnable runs now. It never blocks.
 func (p *Pool) Wake() {
@@ -200,6 +206,7 @@ func (p *Pool) recoverRuns(ctx context.Context) {
 		runs, err := p.store.Recover(call, time.Now())
 		cancel()
 		if err == nil {
+			close(p.recovered)
 			for _, r := range runs {
 				p.log.Warn("run was interrupted by a crash", zap.String(keyRun, r.ID), zap.String(keyTask, r.Task), zap.Int(keyAttempt, r.Attempt))
 			}

@@ -57,6 +57,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		case <-s.wake:
 		}
 		s.turn(ctx)
+		s.begin.Do(func() { close(s.started) })
 		timer.Reset(s.sleep())
 	}
 }

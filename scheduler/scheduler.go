@@ -69,6 +69,9 @@ type Scheduler struct {
 	log    *zap.Logger
 	wake   chan struct{}
 	turned atomic.Int64 // Unix nanoseconds
+	// started is closed after the first turn.
+	started chan struct{}
+	begin   sync.Once // closes started
 
 	setting sync.Mutex // one Set at a time
 
@@ -88,7 +91,7 @@ type Scheduler struct {
 func New(opts Options) *Scheduler {
 	s := &Scheduler{
 		store: opts.Store, opts: opts, log: opts.Log,
-		wake: make(chan struct{}, 1), entries: map[string]*entry{},
+		wake: make(chan struct{}, 1), entries: map[string]*entry{}, started: make(chan struct{}),
 	}
 	if s.log == nil {
 		s.log = zap.NewNop()
@@ -110,6 +113,10 @@ func (s *Scheduler) Wake() {
 	default:
 	}
 }
+
+// Started is closed once Run has read the cursors and turned for the first time:
+// from then on what is due fires.
+func (s *Scheduler) Started() <-chan struct{} { return s.started }
 
 // Turned is when the loop last turned, by the daemon's own clock; zero before
 // Run. While Run works it is never older than 30 seconds and the time of one

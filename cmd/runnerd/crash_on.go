@@ -85,6 +85,10 @@ func (s crashClock) Fire(ctx context.Context, tasks []string, decide func(task.F
 	return runs, err
 }
 
+func (s crashClock) Cursors(ctx context.Context) (map[string]task.Cursor, error) {
+	return around(s.crash, "cursors", func() (map[string]task.Cursor, error) { return s.Store.Cursors(ctx) })
+}
+
 type crashQueue struct {
 	dispatch.Store
 	*crash
@@ -96,6 +100,10 @@ func (s crashQueue) Claim(ctx context.Context, now time.Time) (task.Run, bool, e
 		s.at("after", "claim")
 	}
 	return run, ok, err
+}
+
+func (s crashQueue) Recover(ctx context.Context, now time.Time) ([]task.Run, error) {
+	return around(s.crash, "recover", func() ([]task.Run, error) { return s.Store.Recover(ctx, now) })
 }
 
 type crashLoop struct {

@@ -22,15 +22,53 @@ type serveCmd struct{}
 func (serveCmd) Help() string { return "Settings, from the environment:\n" + settingsTable() }
 
 func (serveCmd) Run(ctx context.Context, a *app) error {
-	h, err := a.openHouse(ctx, a.err)
-	if err != nil {
-		return err
-	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
-	err = h.serve(context.WithoutCancel(ctx), a, signals)
-	signal.Stop(signals)
+	defer signal.Stop(signals)
+	ctx = context.WithoutCancel(ctx) // signals say what they mean below
+	var h *house
+	err := starting(ctx, signals, func(ctx context.Context) (err error) {
+		h, err = a.openHouse(ctx, a.err)
+		return err
+	})
+	if err == nil {
+		err = h.serve(ctx, a, signals)
+	}
+	if errors.Is(err, errStopped) {
+		err = nil
+		if h.log != nil {
+			h.log.Info("stopped before it was ready")
+		}
+	}
 	return errors.Join(err, h.close())
+}
+
+// errStopped says that a signal ended the daemon before it was ready. That is an
+// orderly end.
+var errStopped = errors.New("stopped by a signal")
+
+// starting runs one step of the start. A signal to stop ends the step's context
+// and, whatever the step answers, is errStopped; SIGHUP has nothing to do yet.
+func starting(ctx context.Context, signals <-chan os.Signal, step func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- step(ctx) }()
+	stopped := false
+	for {
+		select {
+		case err := <-done:
+			if stopped {
+				return errStopped
+			}
+			return err
+		case s := <-signals:
+			if s != syscall.SIGHUP {
+				stopped = true
+				cancel()
+			}
+		}
+	}
 }
 
 // firstLoad bounds the reading of all files at start.
@@ -39,9 +77,15 @@ const firstLoad = time.Minute
 // serve is the daemon's life: files, then the parts, then READY, then whatever
 // comes until ctx ends or a signal says so.
 func (h *house) serve(ctx context.Context, a *app, signals <-chan os.Signal) error {
-	load, cancel := context.WithTimeout(ctx, firstLoad)
-	defer cancel()
-	if err := h.reload(load); err != nil {
+	err := starting(ctx, signals, func(ctx context.Context) error {
+		load, cancel := context.WithTimeout(ctx, firstLoad)
+		defer cancel()
+		return h.reload(load)
+	})
+	if errors.Is(err, errStopped) {
+		return err
+	}
+	if err != nil {
 		return &exit{task.ExitUsage, fmt.Errorf("read %s: %w", h.settings.ConfigDir, err)}
 	}
 	interval, err := systemd.WatchdogInterval(a.getenv)
@@ -49,35 +93,75 @@ func (h *house) serve(ctx context.Context, a *app, signals <-chan os.Signal) err
 		return err
 	}
 	notify := systemd.NewNotifier(a.getenv)
-	life, end := context.WithCancel(ctx)
-	defer end()
-	var parts sync.WaitGroup
-	start := func(name string, run func(context.Context) error) {
-		parts.Go(func() {
-			if err := run(life); err != nil {
-				h.log.Error("part ended", zap.String("part", name), zap.Error(err))
-				end()
-			}
-		})
-	}
-	start("workers", h.workers.Run)
-	start("clock", h.clock.Run)
-	start("connectors", h.pool.Run)
-	start("files", h.watch)
-	start("ticks", h.tick)
-	start("watchdog", func(ctx context.Context) error {
+	life, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	gone := h.start(life, end, func(ctx context.Context) error {
 		notify.Watchdog(ctx, interval, h.healthy, h.log)
 		return nil
 	})
-	h.say(notify.Ready(h.summary()))
-	h.log.Info("ready", zap.String("version", versionText()), zap.String("config", h.settings.ConfigDir), zap.String("state", h.settings.StateDir))
-	h.obey(life, notify, signals)
+	if err = starting(life, signals, h.up); err == nil {
+		h.say(notify.Ready(h.summary()))
+		h.log.Info("ready", zap.String("version", versionText()), zap.String("config", h.settings.ConfigDir), zap.String("state", h.settings.StateDir))
+		h.obey(life, notify, signals)
+	}
 	h.say(notify.Stopping("stopping"))
 	h.log.Info("stopping", zap.Strings("active", h.workers.Active()))
-	end()
-	gone := make(chan struct{})
-	go func() { parts.Wait(); close(gone) }()
+	end(errEnded)
 	h.hurry(gone, signals)
+	if cause := context.Cause(life); cause != errEnded && ctx.Err() == nil {
+		return cause // the service manager is to start us again
+	}
+	return err
+}
+
+// part is one of the things that go on at once as long as the daemon lives.
+type part struct {
+	name string
+	run  func(context.Context) error
+}
+
+// start starts the parts. One that fails ends life, with its error as the cause.
+// What runs under way need goes on until the workers are gone, for the grace time
+// that they have; gone is closed when every part has returned.
+func (h *house) start(life context.Context, end context.CancelCauseFunc, watchdog func(context.Context) error) (gone <-chan struct{}) {
+	needed, release := context.WithCancel(context.WithoutCancel(life))
+	launch := func(ctx context.Context, parts ...part) *sync.WaitGroup {
+		var group sync.WaitGroup
+		for _, p := range parts {
+			group.Go(func() {
+				if err := p.run(ctx); err != nil {
+					h.log.Error("part ended", zap.String("part", p.name), zap.Error(err))
+					end(fmt.Errorf("%s: %w", p.name, err))
+				}
+			})
+		}
+		return &group
+	}
+	last := launch(needed, part{"connectors", h.pool.Run})
+	first := launch(life, part{"workers", h.workers.Run}, part{"clock", h.clock.Run},
+		part{"files", h.watch}, part{"ticks", h.tick}, part{"watchdog", watchdog})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		first.Wait()
+		release()
+		last.Wait()
+	}()
+	return done
+}
+
+// errEnded is the cause of an orderly end.
+var errEnded = errors.New("ended")
+
+// up waits until what a crash left behind is recovered and the scheduler turns.
+func (h *house) up(ctx context.Context) error {
+	for _, part := range []<-chan struct{}{h.workers.Recovered(), h.clock.Started()} {
+		select {
+		case <-part:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	return nil
 }
 
