@@ -114,32 +114,35 @@ func (h *house) serve(ctx context.Context, a *app, signals <-chan os.Signal) err
 	return err
 }
 
-// part is one of the things that go on at once as long as the daemon lives.
-type part struct {
-	name string
-	run  func(context.Context) error
+// parts go on at once until ctx ends. One that fails ends the daemon.
+type parts struct {
+	sync.WaitGroup
+	ctx context.Context
+	end context.CancelCauseFunc
+	log *zap.Logger
 }
 
-// start starts the parts. One that fails ends life, with its error as the cause.
-// What runs under way need goes on until the workers are gone, for the grace time
-// that they have; gone is closed when every part has returned.
+func (p *parts) start(name string, run func(context.Context) error) {
+	p.Go(func() {
+		if err := run(p.ctx); err != nil {
+			p.log.Error("part ended", zap.String("part", name), zap.Error(err))
+			p.end(fmt.Errorf("%s: %w", name, err))
+		}
+	})
+}
+
+// start starts the parts. What runs under way need goes on until the workers are
+// gone, for the grace time that they have; gone is closed when every part has
+// returned.
 func (h *house) start(life context.Context, end context.CancelCauseFunc, watchdog func(context.Context) error) (gone <-chan struct{}) {
 	needed, release := context.WithCancel(context.WithoutCancel(life))
-	launch := func(ctx context.Context, parts ...part) *sync.WaitGroup {
-		var group sync.WaitGroup
-		for _, p := range parts {
-			group.Go(func() {
-				if err := p.run(ctx); err != nil {
-					h.log.Error("part ended", zap.String("part", p.name), zap.Error(err))
-					end(fmt.Errorf("%s: %w", p.name, err))
-				}
-			})
-		}
-		return &group
-	}
-	last := launch(needed, part{"connectors", h.pool.Run})
-	first := launch(life, part{"workers", h.workers.Run}, part{"clock", h.clock.Run},
-		part{"files", h.watch}, part{"ticks", h.tick}, part{"watchdog", watchdog})
+	first, last := &parts{ctx: life, end: end, log: h.log}, &parts{ctx: needed, end: end, log: h.log}
+	last.start("connectors", h.pool.Run)
+	first.start("workers", h.workers.Run)
+	first.start("clock", h.clock.Run)
+	first.start("files", h.watch)
+	first.start("ticks", h.tick)
+	first.start("watchdog", watchdog)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
