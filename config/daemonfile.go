@@ -13,6 +13,13 @@ type daemonFile struct {
 	Defaults  *taskKeys      `json:"defaults,omitempty" jsonschema:"what a task has where its own file is silent; connectors here yield to a project's"`
 	Limits    *dayLimitKeys  `json:"limits,omitempty" jsonschema:"what all tasks together may spend in a day"`
 	Retention *retentionKeys `json:"retention,omitempty" jsonschema:"how much history is kept"`
+	Access    *accessKeys    `json:"access,omitempty" jsonschema:"who else may use the control socket: users, @groups or uids; root and the daemon's own user may read and run"`
+}
+
+type accessKeys struct {
+	Read    *[]string `json:"read,omitempty" jsonschema:"who may look"`
+	Run     *[]string `json:"run,omitempty" jsonschema:"who may also start, cancel, pause and reload"`
+	Approve *[]string `json:"approve,omitempty" jsonschema:"who may also approve calls, edit policy and accept changed tools"`
 }
 
 type notifyKeys struct {
@@ -39,7 +46,12 @@ type Daemon struct {
 	Notify    []Notify
 	Limits    policy.Limits // per day, all tasks together
 	Retention Retention
+	Access    Access
 }
+
+// Access is who may use the control socket beside root and the daemon's own
+// user: a user's name, @group, or a uid.
+type Access struct{ Read, Run, Approve []string }
 
 // Notify is one entry of `notify:`.
 type Notify struct {
@@ -109,6 +121,9 @@ func (f *daemonFile) daemon() Daemon {
 		if r.Results != nil {
 			d.Retention.Results = int64(*r.Results)
 		}
+	}
+	if a := f.Access; a != nil {
+		d.Access = Access{Read: values(a.Read), Run: values(a.Run), Approve: values(a.Approve)}
 	}
 	if f.Notify != nil {
 		for _, n := range *f.Notify {

@@ -9,13 +9,17 @@ import (
 	"go.uber.org/zap"
 
 	"runnerd/builtin"
+	"runnerd/control"
 	"runnerd/policy"
 	"runnerd/task"
+	"runnerd/taskpolicy"
 )
 
 type connectorsCmd struct {
-	List  connectorsListCmd  `cmd:"" default:"withargs" help:"List connectors; each is started or dialled once."`
-	Tools connectorsToolsCmd `cmd:"" help:"List one connector's tools with their classes."`
+	List   connectorsListCmd   `cmd:"" default:"withargs" help:"List connectors; each is started or dialled once."`
+	Tools  connectorsToolsCmd  `cmd:"" help:"List one connector's tools with their classes."`
+	Diff   connectorsDiffCmd   `cmd:"" help:"Show what changed since a connector's tools were accepted."`
+	Accept connectorsAcceptCmd `cmd:"" help:"Accept a connector's tools as they are now."`
 }
 
 type connectorsListCmd struct {
@@ -32,7 +36,7 @@ func (c connectorsListCmd) Run(ctx context.Context, a *app) error {
 
 func (c connectorsListCmd) list(ctx context.Context, a *app, i *inspection) error {
 	_, pool := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
-	states := pool.Status()
+	states := connectorRows(pool.Status())
 	if c.JSON {
 		return writeJSON(a.out, states)
 	}
@@ -54,15 +58,6 @@ type connectorsToolsCmd struct {
 	JSON    bool   `help:"Print JSON."`
 }
 
-// toolRow is one line of `connectors tools --json`.
-type toolRow struct {
-	Tool        string       `json:"tool"`
-	Class       policy.Class `json:"class"`
-	From        string       `json:"from"`
-	Disabled    bool         `json:"disabled"`
-	Description string       `json:"description,omitempty"`
-}
-
 func (c connectorsToolsCmd) Run(ctx context.Context, a *app) error {
 	i, err := a.inspect(ctx)
 	if err != nil {
@@ -79,11 +74,10 @@ func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *inspection) er
 	if err != nil {
 		return err
 	}
-	fields, err := rules.Own(ctx, policy.ScopeConnector, c.Name)
+	own, err := connectorRules(ctx, rules, c.Name)
 	if err != nil {
 		return err
 	}
-	own := policy.RulesOf(fields)
 	connected, _ := i.dial(ctx, a, zap.NewNop(), []string{c.Name})
 	if down := connected[c.Name].Down; down != "" {
 		return &exit{task.ExitFailed, fmt.Errorf("connector %s is down: %s", c.Name, down)}
@@ -92,23 +86,40 @@ func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *inspection) er
 	if c.Suggest {
 		return c.suggest(a, own, tools)
 	}
-	rows := []toolRow{}
-	for _, t := range tools {
-		class, from := policy.Classify(own, t)
-		rows = append(rows, toolRow{t.Name, class, from, policy.Disabled(own, t.Name), oneLine(t.Description, 200)})
-	}
+	rows := control.NewToolRows(own, tools)
 	if c.JSON {
 		return writeJSON(a.out, rows)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "TOOL\tCLASS\tFROM\tDESCRIPTION")
+	fmt.Fprintln(w, "TOOL\tCLASS\tFROM\tDEFINITION\tDESCRIPTION")
 	for _, r := range rows {
 		if r.Disabled {
 			r.From += "; disabled"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(r.Tool), r.Class, r.From, oneLine(r.Description, 70))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(r.Tool), r.Class, r.From, r.Pin, oneLine(r.Description, 70))
 	}
 	return w.Flush()
+}
+
+// connectorRules is what policy knows of one connector, accepted definitions
+// included.
+func connectorRules(ctx context.Context, rules *taskpolicy.Store, id string) (policy.ConnectorRules, error) {
+	fields, err := rules.Own(ctx, policy.ScopeConnector, id)
+	if err != nil {
+		return policy.ConnectorRules{}, err
+	}
+	accepted, err := rules.Definitions(ctx, id)
+	if err != nil {
+		return policy.ConnectorRules{}, err
+	}
+	own := policy.RulesOf(fields)
+	for _, t := range accepted {
+		if own.Pins == nil {
+			own.Pins = map[string]string{}
+		}
+		own.Pins[t.Name] = t.DefinitionHash()
+	}
+	return own, nil
 }
 
 // suggest prints classes for a person to review: it decides nothing.

@@ -19,6 +19,7 @@ import (
 	"runnerd/connector"
 	"runnerd/db"
 	"runnerd/dispatch"
+	"runnerd/llm/provider"
 	"runnerd/policy"
 	"runnerd/redact"
 	"runnerd/scheduler"
@@ -43,6 +44,8 @@ type house struct {
 	runner  *agentloop.Runner
 	workers *dispatch.Pool
 	clock   *scheduler.Scheduler
+	care    care
+	meters  *meters
 	stops   stack
 
 	// applied is the set whose content is in force everywhere; apply is held
@@ -57,7 +60,7 @@ func newID() string { return xid.New().String() }
 // openHouse opens everything, in order. What was opened is given back by close,
 // also if a later part fails.
 func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err error) {
-	h = &house{settings: a.Settings, redact: redact.New()}
+	h = &house{settings: a.Settings, redact: redact.New(), meters: newMeters()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -78,6 +81,7 @@ func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err err
 		return h, err
 	}
 	h.openFiles(a)
+	h.openCare(ctx, a)
 	h.openParts(a)
 	return h, nil
 }
@@ -145,8 +149,10 @@ func (h *house) lastGood(file string) ([]byte, bool) {
 
 // openParts builds what works: connectors, models, the loop, workers, the clock.
 func (h *house) openParts(a *app) {
-	h.models = newModels(h.secrets.ResolveSecret)
-	h.pool = connector.New(connectorOptions(a, h.secrets, h.redact, h.log))
+	h.models = newModels(provider.Options{Resolve: h.secrets.ResolveSecret, Env: childEnviron(a, "HOME"), Logger: h.log})
+	connectors := connectorOptions(a, h.secrets, h.redact, h.log)
+	connectors.Notice = h.connectorNotice
+	h.pool = connector.New(connectors)
 	if n := h.pool.Sweep(); n > 0 {
 		h.log.Warn("ended what connectors of an earlier daemon left behind", zap.Int("processes", n))
 	}
@@ -162,14 +168,14 @@ func (h *house) openParts(a *app) {
 		Zone: h.zone, NewID: newID, Logger: h.log,
 	})
 	h.workers = dispatch.New(dispatch.Options{
-		Store: at.queue, Runner: h.runner, Workers: h.settings.Workers, Grace: h.settings.Grace,
+		Store: mindedQueue{at.queue, h}, Runner: minded{h.runner, h}, Workers: h.settings.Workers, Grace: h.settings.Grace,
 		Redact: h.redact.Text, Logger: h.log,
 	})
 	h.clock = scheduler.New(scheduler.Options{
 		Store: at.clock, NewID: newID, Host: hostName(), Gate: h.gate, Log: h.log,
-		OldSchedule: h.oldSchedule,
-		Enqueued:    func([]task.Run) { h.workers.Wake() },
-		Cancel:      func(run, reason string) { h.cancelReplaced(run, reason) },
+		OldSchedule: h.oldSchedule, Observe: h.turned,
+		Enqueued: func([]task.Run) { h.workers.Wake() },
+		Cancel:   func(run, reason string) { h.cancelReplaced(run, reason) },
 	})
 }
 
@@ -185,18 +191,22 @@ func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *z
 	if err != nil {
 		exe = "" // the connector package asks the kernel instead
 	}
+	return connector.Options{
+		Resolve: secrets.ResolveSecret, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
+		Protected:  append([]string{a.StateDir, a.ConfigDir, filepath.Dir(a.Socket)}, a.credentialDirs(a.getenv)...),
+		Executable: exe, Environ: childEnviron(a), Logger: log, Version: versionText(), Dial: a.dial,
+	}
+}
+
+// childEnviron is what children get of the daemon's environment.
+func childEnviron(a *app, more ...string) []string {
 	var environ []string
-	for _, key := range []string{"PATH", "LANG", "LC_ALL", "TZ", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+	for _, key := range append(more, "PATH", "LANG", "LC_ALL", "TZ", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR") {
 		if v := a.getenv(key); v != "" {
 			environ = append(environ, key+"="+v)
 		}
 	}
-	return connector.Options{
-		Resolve: secrets.ResolveSecret, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
-		Protected:  append([]string{a.StateDir, a.ConfigDir, filepath.Dir(a.Socket)}, a.credentialDirs(a.getenv)...),
-		Executable: exe, Environ: environ, Logger: log, Version: versionText(), Dial: a.dial,
-		Notice: func(id, text string) { log.Warn("connector", zap.String("connector", id), zap.String("detail", text)) },
-	}
+	return environ
 }
 
 func hostName() string {
@@ -244,6 +254,7 @@ func (h *house) put(ctx context.Context, set *config.Set) error {
 	h.pool.Set(connectorSpecs(set))
 	err = h.clock.Set(entries)
 	h.applied.Store(set)
+	h.care.see(set)
 	h.tell(set)
 	return err
 }
@@ -348,48 +359,4 @@ func (h *house) oldSchedule(revision string) (task.Schedule, bool) {
 		h.log.Error("old schedule unreadable", zap.String("revision", revision), zap.Error(err))
 	}
 	return s, ok
-}
-
-// gate says why an instant of a task must be skipped before it becomes a run: the
-// day's budget is spent.
-func (h *house) gate(ctx context.Context, taskID string, now time.Time) (reason, detail string) {
-	set := h.applied.Load()
-	if set == nil {
-		return "", ""
-	}
-	t, ok := set.Tasks[taskID]
-	if !ok {
-		return "", ""
-	}
-	eff, err := h.rules.Effective(ctx, taskID, t.Task.SessionID(), t.Task.Project)
-	if err != nil {
-		return "", "" // the run itself will refuse, and say why
-	}
-	zone, err := time.LoadLocation(t.Task.Schedule.Zone)
-	if err != nil {
-		zone = h.zone
-	}
-	days := task.Days{Task: now.In(zone).Format(time.DateOnly), Total: now.In(h.zone).Format(time.DateOnly)}
-	own, total, err := h.main.Spent(ctx, taskID, days)
-	if err != nil {
-		return "", ""
-	}
-	if over := overDay(eff.Limits, own); over != "" {
-		return task.ReasonBudget, over
-	}
-	if over := overDay(eff.Day, total); over != "" {
-		return task.ReasonBudget, "the daemon's " + over
-	}
-	return "", ""
-}
-
-// overDay says which daily limit is used up.
-func overDay(l policy.Limits, spent task.Usage) string {
-	if l.CostPerDay != nil && spent.Cost != nil && *spent.Cost >= *l.CostPerDay {
-		return fmt.Sprintf("cost_per_day of %.2f is spent", l.CostPerDay.Float())
-	}
-	if l.TokensPerDay != nil && spent.Tokens() >= *l.TokensPerDay {
-		return fmt.Sprintf("tokens_per_day of %d are spent", *l.TokensPerDay)
-	}
-	return ""
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"runnerd/config"
+	"runnerd/control"
 	"runnerd/db"
 	"runnerd/scheduler"
 	"runnerd/task"
@@ -16,19 +19,6 @@ import (
 
 type tasksCmd struct {
 	JSON bool `help:"Print JSON."`
-}
-
-// taskRow is a task as `tasks --json` prints it (DESIGN, appendix).
-type taskRow struct {
-	ID         string      `json:"id"`
-	Enabled    bool        `json:"enabled"`
-	Paused     bool        `json:"paused"`
-	Schedule   []string    `json:"schedule"`
-	Timezone   string      `json:"timezone"`
-	Next       *time.Time  `json:"next,omitempty"`
-	LastStatus task.Status `json:"last_status,omitempty"`
-	File       string      `json:"file"`
-	Error      string      `json:"error,omitempty"`
 }
 
 func (c tasksCmd) Run(ctx context.Context, a *app) error {
@@ -69,40 +59,52 @@ func localTime(t time.Time, zone string) string {
 	return t.Format("Mon 2006-01-02 15:04:05 -07:00")
 }
 
-// taskRows is every task, the broken ones too.
-func (a *app) taskRows(ctx context.Context, i *inspection) ([]taskRow, error) {
-	last, pauses, err := a.lastRuns(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rows := []taskRow{}
-	for _, id := range i.set.TaskIDs() {
-		t := i.set.Tasks[id].Task
-		row := taskRow{ID: id, Enabled: t.Enabled, Schedule: append([]string{}, t.Schedule.Specs...), Timezone: t.Schedule.Zone, File: t.File}
-		row.Paused = pauses[id] || pauses[db.Everything]
-		if next, err := upcoming(t, time.Now(), 1); err == nil && len(next) > 0 && t.Enabled {
-			row.Next = stamp(next[0])
+// taskRows is every task, the broken ones too, with what last became of them.
+func (a *app) taskRows(ctx context.Context, i *inspection) ([]control.TaskRow, error) {
+	list := taskRows(i.set, func(id string) (time.Time, bool) {
+		next, err := upcoming(i.set.Tasks[id].Task, time.Now(), 1)
+		if err != nil || len(next) == 0 {
+			return time.Time{}, false
 		}
-		if r, ok := last[id]; ok {
-			row.LastStatus = r.Status()
-		}
-		rows = append(rows, row)
-	}
-	for _, p := range i.set.Problems {
-		if id := taskOf(p.File); id != "" && !listed(rows, id) {
-			rows = append(rows, taskRow{ID: id, Schedule: []string{}, File: p.File, Error: p.Error()})
-		}
-	}
-	return rows, nil
+		return next[0], true
+	})
+	return list, a.reading(ctx, func(main *db.DB) error {
+		last, err := main.LastRuns(ctx)
+		pauses, perr := main.Pauses(ctx)
+		control.FillTasks(list, last, pauses)
+		return errors.Join(err, perr)
+	})
 }
 
-func listed(rows []taskRow, id string) bool {
-	for _, r := range rows {
-		if r.ID == id {
-			return true
+// taskRows shows the tasks of a set in order, and the broken files among them.
+func taskRows(set *config.Set, next func(string) (time.Time, bool)) []control.TaskRow {
+	list := []control.TaskRow{}
+	for _, id := range set.TaskIDs() {
+		at, _ := next(id)
+		list = append(list, control.NewTaskRow(set.Tasks[id].Task, at))
+	}
+	for _, p := range set.Problems {
+		id := taskOf(p.File)
+		if id == "" {
+			continue
+		}
+		at, known := slices.BinarySearchFunc(list, id, func(r control.TaskRow, id string) int { return strings.Compare(r.ID, id) })
+		if !known {
+			list = slices.Insert(list, at, control.TaskRow{ID: id, Schedule: []string{}, File: p.File})
+		}
+		if list[at].Error == "" {
+			list[at].Error = p.Error()
 		}
 	}
-	return false
+	return list
+}
+
+func problemLines(problems []config.Problem) []string {
+	lines := make([]string, 0, len(problems))
+	for _, p := range problems {
+		lines = append(lines, p.Error())
+	}
+	return lines
 }
 
 // taskOf is the task of a file under tasks/, or "".
@@ -112,25 +114,6 @@ func taskOf(file string) string {
 		return ""
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(name, ".md"), ".yaml")
-}
-
-// lastRuns is each task's newest run and what is paused; nothing if nothing has
-// run yet.
-func (a *app) lastRuns(ctx context.Context) (map[string]task.Run, map[string]bool, error) {
-	main, err := a.openMain(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	last, err := main.LastRuns(ctx)
-	pauses, perr := main.Pauses(ctx)
-	paused := map[string]bool{}
-	for _, p := range pauses {
-		paused[p.Task] = true
-	}
-	return last, paused, errors.Join(err, perr, main.Close())
 }
 
 type runsCmd struct {
@@ -148,12 +131,8 @@ func (c runsCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]runRow, 0, len(runs))
-	for _, r := range runs {
-		rows = append(rows, rowOf(r))
-	}
 	if c.JSON {
-		return writeJSON(a.out, rows)
+		return writeJSON(a.out, control.NewRunRows(runs))
 	}
 	zone, err := a.zone(a.getenv)
 	if err != nil {
@@ -185,13 +164,6 @@ type showCmd struct {
 	Short bool   `help:"Cut long texts."`
 }
 
-// runView is `show --json`.
-type runView struct {
-	Run      runRow         `json:"run"`
-	Messages []task.Message `json:"messages"`
-	Receipts []receiptRow   `json:"receipts"`
-}
-
 func (c showCmd) Run(ctx context.Context, a *app) error {
 	main, err := a.openMain(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -220,7 +192,7 @@ func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
 		return err
 	}
 	if c.JSON {
-		return writeJSON(a.out, runView{rowOf(run), append([]task.Message{}, msgs...), receiptRows(receipts)})
+		return writeJSON(a.out, control.NewRunView(run, msgs, receipts))
 	}
 	zone, err := a.zone(a.getenv)
 	if err != nil {
@@ -251,16 +223,6 @@ type whyCmd struct {
 	JSON  bool      `help:"Print JSON."`
 }
 
-// whyRow is one line of `why --json`.
-type whyRow struct {
-	Due    *time.Time `json:"due"`
-	Until  *time.Time `json:"until,omitempty"`
-	Count  int        `json:"count,omitempty"`
-	End    task.End   `json:"end"`
-	Reason string     `json:"reason,omitempty"`
-	Run    string     `json:"run,omitempty"`
-}
-
 func (c whyCmd) Run(ctx context.Context, a *app) error {
 	list := []task.Occurrence{}
 	err := a.reading(ctx, func(main *db.DB) (err error) {
@@ -279,11 +241,7 @@ func (c whyCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if c.JSON {
-		rows := make([]whyRow, 0, len(list))
-		for _, o := range list {
-			rows = append(rows, whyRow{Due: stamp(o.Due), Until: stamp(o.Until), Count: o.Count, End: o.End, Reason: o.Reason, Run: o.RunID})
-		}
-		return writeJSON(a.out, rows)
+		return writeJSON(a.out, control.NewWhyRows(list))
 	}
 	if len(list) == 0 {
 		return c.nothing(ctx, a)

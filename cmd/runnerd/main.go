@@ -46,9 +46,16 @@ type cli struct {
 	Next       nextCmd       `cmd:"" help:"Show when tasks, or a cron line, are due next."`
 	Tasks      tasksCmd      `cmd:"" help:"List tasks."`
 	Runs       runsCmd       `cmd:"" help:"List runs, newest first."`
+	Tail       tailCmd       `cmd:"" help:"Follow runs as they happen."`
 	Show       showCmd       `cmd:"" help:"Show a run: transcript, receipts, status."`
 	Why        whyCmd        `cmd:"" help:"Say what became of a task's scheduled instants."`
 	Explain    explainCmd    `cmd:"" help:"Show the decision that each tool of a task would get, and why."`
+	Cancel     cancelCmd     `cmd:"" help:"End a run."`
+	Approvals  approvalsCmd  `cmd:"" help:"List calls that wait for a person."`
+	Approve    approveCmd    `cmd:"" help:"Let one exact call go, once."`
+	Deny       denyCmd       `cmd:"" help:"Refuse a call that waits."`
+	Policy     policyCmd     `cmd:"" help:"Show and override what a task may do."`
+	Session    sessionCmd    `cmd:"" help:"Show and set what a session may reach."`
 	Connectors connectorsCmd `cmd:"" help:"List connectors and their tools."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schema of a file kind, for editors."`
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve a builtin connector on standard input and output."`

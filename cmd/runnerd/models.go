@@ -14,7 +14,7 @@ import (
 
 // models opens models by name and keeps each until its entry changes.
 type models struct {
-	resolve func(string) (string, error)
+	provider provider.Options
 	// script, if set, stands in for every model: `run --script`.
 	script string
 
@@ -28,8 +28,8 @@ type openModel struct {
 	model llm.Model
 }
 
-func newModels(resolve func(string) (string, error)) *models {
-	return &models{resolve: resolve, open: map[string]openModel{}}
+func newModels(p provider.Options) *models {
+	return &models{provider: p, open: map[string]openModel{}}
 }
 
 // set makes specs the models there are.
@@ -53,7 +53,7 @@ func (m *models) Model(_ context.Context, name string) (llm.Model, task.ModelSpe
 	if o, ok := m.open[name]; ok && reflect.DeepEqual(o.spec, spec) {
 		return o.model, spec, nil
 	}
-	model, err := provider.Open(spec, m.resolve)
+	model, err := m.provider.Open(spec)
 	if err != nil {
 		return nil, task.ModelSpec{}, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"runnerd/control"
 	"runnerd/task"
 )
 
@@ -130,18 +131,27 @@ func (p *printer) text(s string, indent int) string {
 }
 
 // end prints how a run ended.
-func (p *printer) end(r task.Run) {
-	s := r.Status()
+func (p *printer) end(r task.Run) { p.endRow(control.NewRunRow(r)) }
+
+// endRow is end for a run that the daemon shows.
+func (p *printer) endRow(r control.RunRow) {
 	color := red
-	switch s {
+	switch r.Status {
 	case task.StatusOK:
 		color = green
 	case task.StatusWaiting, task.StatusQueued, task.StatusRunning:
 		color = yellow
 	}
-	fmt.Fprintf(p.w, "status      %s (exit code %d)%s\n", p.paint(color, string(s)), s.ExitCode(), colonise(r.Reason))
-	fmt.Fprintf(p.w, "facts       execution %s; outcome %s; delivery %s%s\n", r.Execution, orNone(string(r.Outcome)), orNone(string(r.Delivery)), marksText(r.Marks))
-	fmt.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, r.Usage.Tokens(), costText(r.Usage.Cost), r.Wall.Round(time.Millisecond))
+	var tokens int64
+	if r.Tokens != nil {
+		tokens = *r.Tokens
+	}
+	fmt.Fprintf(p.w, "status      %s (exit code %d)%s\n", p.paint(color, string(r.Status)), r.Status.ExitCode(), colonise(r.Reason))
+	fmt.Fprintf(p.w, "facts       execution %s; outcome %s; delivery %s%s\n", r.Execution, orNone(r.Outcome), orNone(r.Delivery), marksText(r.Marks))
+	fmt.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, tokens, costText(r.Cost), time.Duration(r.WallMS)*time.Millisecond)
+	if r.Status == task.StatusWaiting {
+		fmt.Fprintln(p.w, "waiting     `runnerd approvals` shows what for, `runnerd approve ID` lets it go on")
+	}
 }
 
 func marksText(marks []string) string {
@@ -151,11 +161,11 @@ func marksText(marks []string) string {
 	return "; marks " + strings.Join(marks, ", ")
 }
 
-func costText(c *task.Money) string {
+func costText(c *float64) string {
 	if c == nil {
 		return "cost unknown (the model has no price)"
 	}
-	return fmt.Sprintf("cost %.4f", c.Float())
+	return fmt.Sprintf("cost %.4f", *c)
 }
 
 func colonise(reason string) string {
@@ -208,6 +218,13 @@ func printable(s string) string {
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// writeLine writes a value as one line of JSON.
+func writeLine(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"runnerd/control"
 	"runnerd/db"
 	"runnerd/task"
 )
@@ -30,7 +31,7 @@ func (c runCmd) Run(ctx context.Context, a *app) error {
 	h, err := a.openHouse(ctx, quiet(a))
 	var held *db.HeldError
 	if errors.As(err, &held) {
-		return usage("%v", held)
+		return c.throughDaemon(ctx, a)
 	}
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func (c runCmd) here(ctx context.Context, a *app, h *house) (task.Run, error) {
 	}
 	run, err := h.newManual(ctx, c.Task)
 	if err != nil {
-		return run, err
+		return run, refused(err)
 	}
 	p := newPrinter(a.out, h.zoneOf(c.Task))
 	if c.JSON {
@@ -83,8 +84,11 @@ func (c runCmd) here(ctx context.Context, a *app, h *house) (task.Run, error) {
 	if run, err = h.finish(ctx, run.ID, p); err != nil {
 		return run, err
 	}
+	if run, err = h.deliverNow(ctx, run); err != nil {
+		return run, err
+	}
 	if c.JSON {
-		return run, writeJSON(a.out, rowOf(run))
+		return run, writeJSON(a.out, control.NewRunRow(run))
 	}
 	p.end(run)
 	fmt.Fprintf(a.out, "whole run   %s show %s\n", a.again(), run.ID)
@@ -96,7 +100,7 @@ func (h *house) newManual(ctx context.Context, id string) (task.Run, error) {
 	set := h.applied.Load()
 	t, ok := set.Tasks[id]
 	if !ok {
-		return task.Run{}, usage("%s", noTask(set, id))
+		return task.Run{}, control.NotFound(noTask(set, id), "")
 	}
 	if t.Stale {
 		h.log.Warn("last good revision is run; the file is broken", zap.String("task", id))
@@ -110,12 +114,17 @@ func (h *house) newManual(ctx context.Context, id string) (task.Run, error) {
 		ID: newID(), Task: id, Session: t.Task.SessionID(), Revision: revision, Due: now, Trigger: task.TriggerManual,
 		Attempt: 1, NotBefore: now, Execution: task.Queued, Delivery: task.DeliveryNone, CreatedAt: now,
 	}
-	err = h.main.InsertManual(ctx, run)
+	return run, h.main.InsertManual(ctx, run)
+}
+
+// refused turns what a person can mend about starting a run into usage.
+func refused(err error) error {
 	var active *db.ActiveError
 	if errors.As(err, &active) {
-		return run, usage("task %s has an active run, %s (%s); wait for it or end it with `runnerd cancel %s`", id, active.Run.ID, active.Run.Status(), active.Run.ID)
+		r := active.Run
+		return usage("task %s has an active run, %s (%s); wait for it or end it with `runnerd cancel %s`", r.Task, r.ID, r.Status(), r.ID)
 	}
-	return run, err
+	return remote(err)
 }
 
 // recoverRuns marks what a crash left behind, once, under the state lock.

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"runnerd/db"
+	"runnerd/task"
 )
 
 // TestMain registers the program itself, so that scripts run it as a process of
@@ -18,12 +24,70 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"approval": newestApproval, "waitfor": waitForFile, "lastrun": waitForRun,
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+			env.Setenv("DESK", filepath.Join(env.WorkDir, "desk"))
 			env.Setenv("RUNNERD_TIMEZONE", "Europe/Berlin")
 			env.Setenv("RUNNERD_CONFIG_DIR", filepath.Join(env.WorkDir, "config"))
 			env.Setenv("RUNNERD_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			return os.MkdirAll(filepath.Join(env.WorkDir, "home"), 0o755)
 		},
+	})
+}
+
+// eventually asks again until the other process has got there.
+func eventually(ts *testscript.TestScript, what string, there func() (bool, error)) {
+	var err error
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		ok := false
+		if ok, err = there(); ok {
+			return
+		}
+	}
+	ts.Fatalf("no %s in 20 s (%v)", what, err)
+}
+
+func readMain(ts *testscript.TestScript, read func(*db.DB) error) error {
+	main, err := db.Open(context.Background(), db.Options{DSN: filepath.Join(ts.Getenv("RUNNERD_STATE_DIR"), "runnerd.db"), ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(main), main.Close())
+}
+
+// newestApproval sets a variable to the id of the newest pending approval.
+func newestApproval(ts *testscript.TestScript, _ bool, args []string) {
+	eventually(ts, "pending approval", func() (bool, error) {
+		var list []task.Approval
+		err := readMain(ts, func(main *db.DB) (err error) {
+			list, err = main.Approvals(context.Background(), db.ApprovalFilter{States: []task.ApprovalState{task.ApprovalPending}})
+			return err
+		})
+		if len(list) > 0 {
+			ts.Setenv(args[0], list[0].ID)
+		}
+		return len(list) > 0, err
+	})
+}
+
+func waitForFile(ts *testscript.TestScript, _ bool, args []string) {
+	eventually(ts, args[0], func() (bool, error) {
+		_, err := os.Stat(ts.MkAbs(args[0]))
+		return err == nil, err
+	})
+}
+
+// waitForRun waits until the newest run has the status.
+func waitForRun(ts *testscript.TestScript, _ bool, args []string) {
+	eventually(ts, "run with status "+args[0], func() (bool, error) {
+		var runs []task.Run
+		err := readMain(ts, func(main *db.DB) (err error) {
+			runs, err = main.Runs(context.Background(), db.RunFilter{Limit: 1})
+			return err
+		})
+		return len(runs) > 0 && string(runs[0].Status()) == args[0], err
 	})
 }

@@ -92,10 +92,19 @@ func (h *house) serve(ctx context.Context, a *app, signals <-chan os.Signal) err
 	if err != nil {
 		return err
 	}
+	socket, err := h.listen(a)
+	if err != nil {
+		return err
+	}
+	server, err := h.server(a)
+	if err != nil {
+		return errors.Join(err, socket.Close())
+	}
 	notify := systemd.NewNotifier(a.getenv)
 	life, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	gone := h.start(life, end, func(ctx context.Context) error {
+	control := func(ctx context.Context) error { return server.Serve(ctx, socket) }
+	gone := h.start(life, end, control, func(ctx context.Context) error {
 		notify.Watchdog(ctx, interval, h.healthy, h.log)
 		return nil
 	})
@@ -134,10 +143,12 @@ func (p *parts) start(name string, run func(context.Context) error) {
 // start starts the parts. What runs under way need goes on until the workers are
 // gone, for the grace time that they have; gone is closed when every part has
 // returned.
-func (h *house) start(life context.Context, end context.CancelCauseFunc, watchdog func(context.Context) error) (gone <-chan struct{}) {
+func (h *house) start(life context.Context, end context.CancelCauseFunc, control, watchdog func(context.Context) error) (gone <-chan struct{}) {
 	needed, release := context.WithCancel(context.WithoutCancel(life))
 	first, last := &parts{ctx: life, end: end, log: h.log}, &parts{ctx: needed, end: end, log: h.log}
 	last.start("connectors", h.pool.Run)
+	last.start("control", control)
+	h.startCare(life, last.start)
 	first.start("workers", h.workers.Run)
 	first.start("clock", h.clock.Run)
 	first.start("files", h.watch)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"runnerd/control"
 	"runnerd/db"
 	"runnerd/task"
 )
@@ -13,75 +14,72 @@ type statusCmd struct {
 	JSON bool `help:"Print JSON."`
 }
 
-// statusView is `status --json`.
-type statusView struct {
-	Daemon   daemonView `json:"daemon"`
-	Config   string     `json:"config"`
-	State    string     `json:"state"`
-	Problems []string   `json:"problems"`
-	Tasks    []taskRow  `json:"tasks"`
-	Active   []runRow   `json:"active"`
-	Trouble  []runRow   `json:"trouble"`
-}
-
-type daemonView struct {
-	Running bool `json:"running"`
-	PID     int  `json:"pid,omitempty"`
-}
-
 func (c statusCmd) Run(ctx context.Context, a *app) error {
-	i, err := a.inspect(ctx)
-	if err != nil {
-		return err
-	}
-	v := statusView{Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Problems: []string{}, Active: []runRow{}, Trouble: []runRow{}}
-	for _, p := range i.set.Problems {
-		v.Problems = append(v.Problems, p.Error())
-	}
-	if v.Tasks, err = a.taskRows(ctx, i); err != nil {
-		return err
-	}
-	err = a.reading(ctx, func(main *db.DB) error {
-		active, err := main.Runs(ctx, db.RunFilter{Active: true})
-		last, lerr := main.LastRuns(ctx)
-		for _, r := range active {
-			v.Active = append(v.Active, rowOf(r))
-		}
-		for _, id := range i.set.TaskIDs() {
-			if r, ok := last[id]; ok && r.Execution.Finished() && r.Status() != task.StatusOK {
-				v.Trouble = append(v.Trouble, rowOf(r))
-			}
-		}
-		return errors.Join(err, lerr)
-	})
+	v, err := c.view(ctx, a)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
 		return writeJSON(a.out, v)
 	}
-	v.print(a)
+	printStatus(a, v)
 	return nil
 }
 
-// daemon tells who holds the state directory.
-func (a *app) daemon() daemonView {
-	held, err := db.Holder(a.StateDir)
-	if err != nil || held == nil {
-		return daemonView{}
+// view asks the daemon, or looks at the files and databases itself if none runs.
+func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error) {
+	if client := a.live(ctx); client != nil {
+		return client.Status(ctx)
 	}
-	return daemonView{Running: true, PID: held.PID}
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return control.StatusView{}, err
+	}
+	v := control.StatusView{
+		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Problems: problemLines(i.set.Problems),
+		Active: []control.RunRow{}, Trouble: []control.RunRow{},
+	}
+	if v.Tasks, err = a.taskRows(ctx, i); err != nil {
+		return v, err
+	}
+	return v, a.reading(ctx, func(main *db.DB) error {
+		active, err := main.Runs(ctx, db.RunFilter{Active: true})
+		last, lerr := main.LastRuns(ctx)
+		stats, serr := main.Stats(ctx)
+		v.Active, v.PendingApprovals = control.NewRunRows(active), int(stats.PendingApprovals)
+		for _, id := range i.set.TaskIDs() {
+			if r, ok := last[id]; ok && r.Execution.Finished() && r.Status() != task.StatusOK {
+				v.Trouble = append(v.Trouble, control.NewRunRow(r))
+			}
+		}
+		return errors.Join(err, lerr, serr)
+	})
 }
 
-func (v statusView) print(a *app) {
+// daemon tells who holds the state directory.
+func (a *app) daemon() control.DaemonView {
+	held, err := db.Holder(a.StateDir)
+	if err != nil || held == nil {
+		return control.DaemonView{}
+	}
+	return control.DaemonView{Running: true, PID: held.PID}
+}
+
+func printStatus(a *app, v control.StatusView) {
 	if v.Daemon.Running {
 		fmt.Fprintf(a.out, "daemon    running, pid %d\n", v.Daemon.PID)
 	} else {
 		fmt.Fprintln(a.out, "daemon    NOT running; nothing fires until `runnerd serve` does")
 	}
 	fmt.Fprintf(a.out, "config    %s: %d tasks, %d problems\nstate     %s\n", v.Config, len(v.Tasks), len(v.Problems), v.State)
+	if v.Paused != "" {
+		fmt.Fprintf(a.out, "paused    everything: %s; `runnerd resume --all` ends it\n", v.Paused)
+	}
 	for _, p := range v.Problems {
 		fmt.Fprintln(a.out, "problem  ", p)
+	}
+	if v.PendingApprovals > 0 {
+		fmt.Fprintf(a.out, "approvals %d wait for a person; `runnerd approvals` shows them\n", v.PendingApprovals)
 	}
 	for _, r := range v.Active {
 		fmt.Fprintf(a.out, "active    %s of %s: %s\n", r.ID, r.Task, r.Status)

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"runnerd/control"
+	"runnerd/task"
+)
+
+type connectorsDiffCmd struct {
+	Name string `arg:"" help:"Connector."`
+	JSON bool   `help:"Print JSON."`
+}
+
+func (c connectorsDiffCmd) Run(ctx context.Context, a *app) error {
+	diff, err := a.diff(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return writeJSON(a.out, diff)
+	}
+	printDiff(a, c.Name, diff)
+	return nil
+}
+
+// diff compares what was accepted of a connector with what it lists now.
+func (a *app) diff(ctx context.Context, name string) ([]control.DiffRow, error) {
+	if client := a.live(ctx); client != nil {
+		diff, err := client.ConnectorDiff(ctx, name)
+		return diff, remote(err)
+	}
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	diff, err := i.diff(ctx, a, name)
+	return diff, errors.Join(err, i.close())
+}
+
+func (i *inspection) diff(ctx context.Context, a *app, name string) ([]control.DiffRow, error) {
+	if _, ok := i.set.Connectors[name]; !ok {
+		return nil, usage("there is no connector %s in connectors.yaml", name)
+	}
+	rules, err := i.effective(ctx)
+	if err != nil {
+		return nil, err
+	}
+	accepted, err := rules.Definitions(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	connected, _ := i.dial(ctx, a, zap.NewNop(), []string{name})
+	if down := connected[name].Down; down != "" {
+		return nil, &exit{task.ExitFailed, fmt.Errorf("connector %s is down: %s", name, down)}
+	}
+	return control.NewDiff(accepted, connected[name].Tools), nil
+}
+
+func printDiff(a *app, name string, diff []control.DiffRow) {
+	if len(diff) == 0 {
+		fmt.Fprintf(a.out, "Every tool of %s is as it was accepted.\n", name)
+		return
+	}
+	for _, d := range diff {
+		fmt.Fprintf(a.out, "%s  %s\n", printable(d.Tool), d.Change)
+		if d.Change != "changed" {
+			continue
+		}
+		for _, f := range d.Fields {
+			fmt.Fprintf(a.out, "  %s\n    - %s\n    + %s\n", f, oneLine(field(d.Accepted, f), 300), oneLine(field(d.Now, f), 300))
+		}
+	}
+	fmt.Fprintf(a.out, "\nUntil a person accepts them, calls of changed and new tools are refused:\n  %s connectors accept %s [TOOL …]\n", a.again(), name)
+}
+
+// field is one part of a definition, as JSON.
+func field(t *task.Tool, name string) string {
+	data, err := json.Marshal(t)
+	var parts map[string]json.RawMessage
+	if err != nil || json.Unmarshal(data, &parts) != nil {
+		return ""
+	}
+	return string(parts[name])
+}
+
+type connectorsAcceptCmd struct {
+	Name  string   `arg:"" help:"Connector."`
+	Tools []string `arg:"" optional:"" help:"Tools; all that it lists now if left out."`
+	JSON  bool     `help:"Print JSON."`
+}
+
+// Run accepts what the connector lists now, after showing what that changes.
+func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
+	client := a.live(ctx)
+	if client == nil {
+		return a.asDaemon(ctx, func(h *house) error { return c.here(ctx, a, h) })
+	}
+	req := control.AcceptRequest{}
+	if len(c.Tools) > 0 {
+		req.Tools = task.ListOf(c.Tools...)
+	}
+	v, err := client.Accept(ctx, c.Name, req)
+	if err != nil {
+		return remote(err)
+	}
+	if c.JSON {
+		return writeJSON(a.out, v)
+	}
+	fmt.Fprintf(a.out, "accepted of %s: %s\n", v.Connector, orNone(strings.Join(v.Accepted, ", ")))
+	return nil
+}
+
+func (c connectorsAcceptCmd) here(ctx context.Context, a *app, h *house) error {
+	if err := h.reload(ctx); err != nil {
+		return err
+	}
+	tools, err := h.pool.Tools(ctx, c.Name)
+	if err != nil {
+		return &exit{task.ExitFailed, err}
+	}
+	if err := h.rules.AcceptTools(ctx, c.Name, tools, c.Tools, caller()); err != nil {
+		return &exit{task.ExitUsage, err}
+	}
+	fmt.Fprintf(a.out, "accepted of %s: %s\n", c.Name, orAll(c.Tools))
+	return nil
+}
+
+func orAll(names []string) string {
+	if len(names) == 0 {
+		return "every tool that it lists now"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"runnerd/connector"
+	"runnerd/control"
+	"runnerd/systemd"
+	"runnerd/task"
+)
+
+// listen opens the control socket: the one that systemd hands over, or our own.
+func (h *house) listen(a *app) (net.Listener, error) {
+	given, err := systemd.Listeners(a.getenv)
+	if err != nil {
+		return nil, err
+	}
+	switch len(given) {
+	case 0:
+		return control.Listen(h.settings.Socket)
+	case 1:
+		return given[0], nil
+	}
+	return nil, fmt.Errorf("systemd handed over %d sockets, want one", len(given))
+}
+
+// server speaks for the parts of the daemon.
+func (h *house) server(a *app) (*control.Server, error) {
+	rights, token, err := h.rights(a)
+	if err != nil {
+		return nil, &exit{task.ExitUsage, err}
+	}
+	now := time.Now()
+	return control.New(control.Options{
+		Main: h.main, Policies: h.rules, Files: inForce{h}, Workers: h.workers, Connectors: asked{h.pool},
+		Start: h.startManual, Reload: h.reloadView, ToolSupport: h.toolSupport, Healthy: h.healthy,
+		Daemon:    control.DaemonView{Running: true, PID: os.Getpid(), Version: versionText(), StartedAt: &now},
+		ConfigDir: h.settings.ConfigDir, StateDir: h.settings.StateDir,
+		Rights: rights, Token: token, Logger: h.log, Metrics: h.metrics(),
+	}), nil
+}
+
+// rights are who may do what on the socket. In user mode approving needs the
+// token of the state directory, which connectors cannot read.
+func (h *house) rights(a *app) (func(control.Peer) control.Rights, string, error) {
+	access := h.applied.Load().Daemon.Access
+	service := systemd.Managed(a.getenv)
+	rights, err := control.DefaultRights(control.RightsOptions{
+		Service: service, UID: os.Getuid(),
+		Access: control.Access{Read: access.Read, Run: access.Run, Approve: access.Approve},
+	})
+	if err != nil || service {
+		return rights, "", err
+	}
+	token, err := control.EnsureToken(h.settings.StateDir)
+	return rights, token, err
+}
+
+// inForce shows the files as they are in force.
+type inForce struct{ h *house }
+
+func (f inForce) Tasks(context.Context) ([]control.TaskRow, error) {
+	return taskRows(f.h.applied.Load(), f.h.clock.Next), nil
+}
+
+func (f inForce) Task(id string) (task.Task, bool) {
+	t, ok := f.h.applied.Load().Tasks[id]
+	return t.Task, ok
+}
+
+func (f inForce) Problems() []string { return problemLines(f.h.applied.Load().Problems) }
+
+// asked shows connectors as the API does.
+type asked struct{ *connector.Pool }
+
+func (p asked) Status() []control.ConnectorRow { return connectorRows(p.Pool.Status()) }
+
+func connectorRows(states []connector.State) []control.ConnectorRow {
+	rows := make([]control.ConnectorRow, 0, len(states))
+	for _, s := range states {
+		rows = append(rows, control.ConnectorRow(s))
+	}
+	return rows
+}
+
+// startManual queues a run that a person asked for.
+func (h *house) startManual(ctx context.Context, id string) (task.Run, error) {
+	run, err := h.newManual(ctx, id)
+	if err == nil {
+		h.workers.Wake()
+	}
+	return run, err
+}
+
+func (h *house) reloadView(ctx context.Context) (control.ReloadView, error) {
+	err := h.reload(ctx)
+	set := h.applied.Load()
+	return control.ReloadView{
+		Tasks: len(set.Tasks), Connectors: len(set.Connectors), Problems: problemLines(set.Problems),
+		Warnings: problemLines(set.Warnings), Kept: append([]string{}, set.Kept...),
+	}, err
+}
+
+// toolSupport says how the model of a session's task takes tools. It asks no
+// model: what `auto` turns out to be shows at the first call.
+func (h *house) toolSupport(_ context.Context, session string) (control.ToolSupport, error) {
+	set := h.applied.Load()
+	t, ok := set.Tasks[session]
+	if !ok {
+		return control.ToolSupport{Supported: "unknown", Reason: "no task of this session is in force"}, nil
+	}
+	m, ok := set.Models[t.Task.Model]
+	if !ok {
+		return control.ToolSupport{Supported: "unknown", Reason: "the task's model is not in models.yaml"}, nil
+	}
+	mode := m.ToolMode
+	switch mode {
+	case "none":
+		return control.ToolSupport{Supported: false, Mode: &mode, Reason: "tool_mode of model " + m.Name + " is none"}, nil
+	case "auto":
+		mode = "native"
+		return control.ToolSupport{Supported: true, Mode: &mode, Reason: "native; fenced for a run in which the vendor rejects tools"}, nil
+	}
+	return control.ToolSupport{Supported: true, Mode: &mode, Reason: "tool_mode of model " + m.Name + " is " + mode}, nil
+}
+
+// client speaks to the daemon of these settings.
+func (a *app) client() *control.Client {
+	return control.NewClient(a.Socket, func() string {
+		token, err := control.ReadToken(a.StateDir)
+		if err != nil {
+			return "" // the daemon says what is missing
+		}
+		return token
+	})
+}
+
+// live answers with the daemon's client if one runs, else nil.
+func (a *app) live(ctx context.Context) *control.Client {
+	if !a.daemon().Running {
+		return nil
+	}
+	c := a.client()
+	if err := c.Health(ctx); errors.Is(err, control.ErrNoDaemon) {
+		return nil
+	}
+	return c
+}
+
+// asDaemon does something with the stores under the state lock, for verbs that
+// work with no daemon running; the next `serve` goes on from there.
+func (a *app) asDaemon(ctx context.Context, do func(h *house) error) error {
+	h, err := a.openHouse(ctx, quiet(a))
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(h), h.close())
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"runnerd/control"
+	"runnerd/db"
+	"runnerd/task"
+)
+
+type approvalsCmd struct {
+	List approvalsListCmd `cmd:"" default:"withargs" help:"List approvals that wait for a person."`
+	Show approvalsShowCmd `cmd:"" help:"Show one approval with its exact arguments."`
+}
+
+type approvalsListCmd struct {
+	All  bool   `help:"Decided ones too."`
+	Task string `help:"Of one task." placeholder:"TASK"`
+	JSON bool   `help:"Print JSON."`
+}
+
+func (c approvalsListCmd) Run(ctx context.Context, a *app) error {
+	filter := db.ApprovalFilter{Task: c.Task, States: []task.ApprovalState{task.ApprovalPending}, Limit: 1000}
+	if c.All {
+		filter.States = nil
+	}
+	var list []task.Approval
+	err := a.reading(ctx, func(main *db.DB) (err error) {
+		list, err = main.Approvals(ctx, filter)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rows := control.NewApprovalRows(list)
+	if c.JSON {
+		return writeJSON(a.out, rows)
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(a.out, "Nothing waits for approval.")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "APPROVAL\tTASK\tTOOL\tCLASS\tSTATE\tEXPIRES\tARGUMENTS")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\t%s\t%s\n", r.ID, r.Task, r.Connector, r.Tool, r.Class, r.State, when(r.ExpiresAt), oneLine(r.Preview, 100))
+	}
+	return w.Flush()
+}
+
+func when(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04")
+}
+
+type approvalsShowCmd struct {
+	ID   string `arg:"" help:"Approval, or its beginning."`
+	JSON bool   `help:"Print JSON."`
+}
+
+func (c approvalsShowCmd) Run(ctx context.Context, a *app) error {
+	ap, err := a.approval(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	v := control.NewApprovalView(ap)
+	if c.JSON {
+		return writeJSON(a.out, v)
+	}
+	fmt.Fprintf(a.out, "approval   %s (%s)\nrun        %s of task %s\ncall       %s/%s, class %s\nexpires    %s\nsha256     %s\narguments  %d bytes, sent exactly as they are:\n%s\n",
+		v.ID, v.State, v.Run, v.Task, v.Connector, v.Tool, v.Class, when(v.ExpiresAt), v.ArgsHash, v.ArgumentsBytes, control.Escape(ap.Arguments))
+	if v.State == task.ApprovalPending {
+		fmt.Fprintf(a.out, "\n  %s approve %s     lets this one call go, once\n  %s deny %s\n", a.again(), v.ID, a.again(), v.ID)
+	}
+	return nil
+}
+
+// approval finds one by id or prefix.
+func (a *app) approval(ctx context.Context, id string) (ap task.Approval, err error) {
+	err = a.reading(ctx, func(main *db.DB) (err error) {
+		ap, err = main.FindApproval(ctx, id)
+		return err
+	})
+	if errors.Is(err, db.ErrNotFound) || errors.Is(err, db.ErrAmbiguous) || err == nil && ap.ID == "" {
+		return ap, usage("there is no approval %s; `runnerd approvals --all` lists them", id)
+	}
+	return ap, err
+}
+
+type approveCmd struct {
+	ID     string `arg:"" help:"Approval, or its beginning."`
+	Task   string `help:"Only if it is of this task." placeholder:"TASK"`
+	Always bool   `help:"Also print the allow: line that would permit such calls; no file is edited."`
+	Reason string `help:"A note for the record."`
+}
+
+func (c approveCmd) Run(ctx context.Context, a *app) error {
+	d, err := a.decide(ctx, task.ApprovalApproved, control.Verdict{ID: c.ID, Task: c.Task, Reason: c.Reason})
+	if err != nil {
+		return err
+	}
+	if c.Always {
+		printAlways(a, d)
+	}
+	return nil
+}
+
+type denyCmd struct {
+	ID     string `arg:"" help:"Approval, or its beginning."`
+	Task   string `help:"Only if it is of this task." placeholder:"TASK"`
+	Reason string `help:"Why; the model reads it."`
+}
+
+func (c denyCmd) Run(ctx context.Context, a *app) error {
+	_, err := a.decide(ctx, task.ApprovalDenied, control.Verdict{ID: c.ID, Task: c.Task, Reason: c.Reason})
+	return err
+}
+
+// decide goes through the daemon, or records the decision itself if none runs:
+// then the next `serve` goes on with the run.
+func (a *app) decide(ctx context.Context, state task.ApprovalState, v control.Verdict) (control.DecisionView, error) {
+	d, err := a.decision(ctx, state, v)
+	if err != nil {
+		return d, remote(err)
+	}
+	if !d.Decided {
+		return d, &exit{task.ExitUsage, fmt.Errorf("approval %s was decided before: it is %s (by %s)", d.Approval.ID, d.Approval.State, orNone(d.Approval.DecidedBy))}
+	}
+	fmt.Fprintf(a.out, "%s %s: %s/%s of run %s\n", d.Approval.State, d.Approval.ID, d.Approval.Connector, d.Approval.Tool, d.Approval.Run)
+	if !a.daemon().Running {
+		fmt.Fprintln(a.out, "No daemon runs; the run goes on when `runnerd serve` does.")
+	}
+	return d, nil
+}
+
+func (a *app) decision(ctx context.Context, state task.ApprovalState, v control.Verdict) (d control.DecisionView, err error) {
+	if client := a.live(ctx); client != nil {
+		if state == task.ApprovalApproved {
+			return client.Approve(ctx, v)
+		}
+		return client.Deny(ctx, v)
+	}
+	ap, err := a.approval(ctx, v.ID)
+	if err != nil {
+		return d, err
+	}
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	err = a.asDaemon(ctx, func(h *house) error {
+		ap, err = h.main.DecideApproval(ctx, db.Verdict{ID: ap.ID, Task: v.Task, State: state, By: caller(), Reason: v.Reason}, now)
+		return err
+	})
+	if errors.Is(err, db.ErrConflict) || errors.Is(err, db.ErrNotFound) {
+		return d, &exit{task.ExitUsage, err}
+	}
+	d = control.DecisionView{Approval: control.NewApprovalRow(ap), Decided: ap.State == state && ap.DecidedAt.Equal(now)}
+	if state == task.ApprovalApproved {
+		d.Always, d.AlwaysOpen = control.AllowLine(ap)
+	}
+	return d, err
+}
+
+// caller names the person behind a verb that works without the daemon.
+func caller() string {
+	uid := os.Getuid()
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		return fmt.Sprintf("uid %d (%s)", uid, u.Username)
+	}
+	return fmt.Sprintf("uid %d", uid)
+}
+
+func printAlways(a *app, d control.DecisionView) {
+	if d.Always == "" {
+		fmt.Fprintln(a.out, "No allow: line can match these arguments: they are no JSON object.")
+		return
+	}
+	fmt.Fprintf(a.out, "\nTo permit such calls without asking, add this under `allow:` in the file of task %s:\n%s\n", d.Approval.Task, indent(d.Always))
+	if len(d.AlwaysOpen) > 0 {
+		fmt.Fprintf(a.out, "It leaves these arguments free; narrow them with `where` if you can: %s\n", strings.Join(d.AlwaysOpen, ", "))
+	}
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n  ")
+}
+
+type cancelCmd struct {
+	Run_   string `arg:"" name:"run" help:"Run id, or its beginning."`
+	Reason string `help:"A note for the record." default:"cancelled by a person"`
+}
+
+func (c cancelCmd) Run(ctx context.Context, a *app) error {
+	if client := a.live(ctx); client != nil {
+		row, err := client.Cancel(ctx, c.Run_, c.Reason)
+		if err != nil {
+			return remote(err)
+		}
+		fmt.Fprintf(a.out, "cancelling %s of task %s\n", row.ID, row.Task)
+		return nil
+	}
+	return a.asDaemon(ctx, func(h *house) error {
+		run, err := h.main.FindRun(ctx, c.Run_)
+		if err != nil {
+			return usage("run %s: %v", c.Run_, err)
+		}
+		if err := h.recoverRuns(ctx); err != nil {
+			return err
+		}
+		done, err := h.main.Cancel(ctx, run.ID, c.Reason, time.Now())
+		if err == nil && !done {
+			err = usage("run %s has ended: it is %s", run.ID, run.Status())
+		}
+		if err == nil {
+			fmt.Fprintf(a.out, "cancelled %s of task %s\n", run.ID, run.Task)
+		}
+		return err
+	})
+}
