@@ -12,6 +12,7 @@ build:
 test: test-deps
 	go vet ./...
 	CGO_ENABLED=1 go test -race -timeout 10m ./...
+	go test ./internal/attack
 
 # What tests need besides Go and Node: a C compiler for the race detector,
 # systemd-analyze and kill for the unit files, the npm programs.
