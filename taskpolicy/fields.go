@@ -31,7 +31,7 @@ var fieldsOf = map[policy.Scope][]string{
 const maxFieldBytes = 256 << 10
 
 // encode turns the fields of a file into column texts; absent ones are missing.
-func encode(scope policy.Scope, f policy.Fields) (map[string]string, error) {
+func encode(scope policy.Scope, f *policy.Fields) (map[string]string, error) {
 	values := map[string]any{}
 	put := func(name string, declared bool, v any) {
 		if declared {

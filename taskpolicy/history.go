@@ -14,14 +14,22 @@ import (
 	"runnerd/policy"
 )
 
-// change is one write transaction with its place in the history chain.
+// change is one write transaction with its place in the history chain. New rows
+// are collected and written many at a time: the files of a large directory make a
+// million of them.
 type change struct {
 	tx    bun.Tx
 	at    time.Time
 	by    string
 	chain chainRow
 	moved bool
+
+	added   []*ruleRow
+	history []*historyRow
 }
+
+// batch is how many collected rows one statement inserts.
+const batch = 500
 
 // chainRow is the one row that ties the history together: the last row that
 // retention removed and the newest row.
@@ -85,16 +93,32 @@ func (c *change) record(ctx context.Context, e entry) error {
 		Field: e.field, Old: e.old, New: e.new, Previous: c.chain.HeadHash,
 	}
 	h.Hash = h.sum()
-	if _, err := c.tx.NewInsert().Model(h).Exec(ctx); err != nil {
-		return err
-	}
 	c.chain.HeadSeq, c.chain.HeadHash, c.moved = h.Seq, h.Hash, true
+	if c.history = append(c.history, h); len(c.history) < batch {
+		return nil
+	}
+	return c.flush(ctx)
+}
+
+// flush writes what was collected.
+func (c *change) flush(ctx context.Context) error {
+	if len(c.added) > 0 {
+		if _, err := c.tx.NewInsert().Model(&c.added).Exec(ctx); err != nil {
+			return err
+		}
+	}
+	if len(c.history) > 0 {
+		if _, err := c.tx.NewInsert().Model(&c.history).Exec(ctx); err != nil {
+			return err
+		}
+	}
+	c.added, c.history = c.added[:0], c.history[:0]
 	return nil
 }
 
 func (c *change) finish(ctx context.Context) error {
-	if !c.moved {
-		return nil
+	if err := c.flush(ctx); err != nil || !c.moved {
+		return err
 	}
 	_, err := c.tx.NewUpdate().Model(&c.chain).WherePK().Exec(ctx)
 	return err
@@ -185,11 +209,11 @@ func verifyChain(ctx context.Context, tx bun.Tx) (*BadRow, error) {
 	if err := tx.NewSelect().Model(&chain).Where("c.id = 1").Scan(ctx); err != nil {
 		return nil, err
 	}
-	const batch = 1000
+	const step = 1000
 	seq, hash := chain.RemovedSeq, chain.RemovedHash
 	for {
 		var rows []historyRow
-		err := tx.NewSelect().Model(&rows).Where("h.seq > ?", seq).Order("h.seq").Limit(batch).Scan(ctx)
+		err := tx.NewSelect().Model(&rows).Where("h.seq > ?", seq).Order("h.seq").Limit(step).Scan(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +228,7 @@ func verifyChain(ctx context.Context, tx bun.Tx) (*BadRow, error) {
 			}
 			seq, hash = r.Seq, r.Hash
 		}
-		if len(rows) < batch {
+		if len(rows) < step {
 			break
 		}
 	}

@@ -38,14 +38,22 @@ type ruleRow struct {
 	Meta string `bun:"meta"`
 }
 
-// column points at a field by its name.
+// column points at a field by its name; nil for a name that is none.
 func (r *ruleRow) column(name string) **string {
-	return map[string]**string{
-		"connectors": &r.Connectors, "tools": &r.Tools, "allow": &r.Allow, "deny": &r.Deny, "on_ask": &r.OnAsk,
-		"approval_ttl": &r.ApprovalTTL, "limits": &r.Limits, "accept_risk": &r.AcceptRisk, "classes": &r.Classes,
-		"disabled_tools": &r.DisabledTools, "trust_annotations": &r.TrustAnnotations, "flags": &r.Flags, "pin": &r.Pin,
-		"origin": &r.Origin,
-	}[name]
+	for i, c := range r.fields() {
+		if columns[i] == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// fields are the columns in the order of columns.
+func (r *ruleRow) fields() [14]**string {
+	return [...]**string{
+		&r.Connectors, &r.Tools, &r.Allow, &r.Deny, &r.OnAsk, &r.ApprovalTTL, &r.Limits, &r.AcceptRisk,
+		&r.Classes, &r.DisabledTools, &r.TrustAnnotations, &r.Flags, &r.Pin, &r.Origin,
+	}
 }
 
 // touched is when a field was changed, in microseconds since the epoch, and by whom.
@@ -85,9 +93,12 @@ func equalText(a, b *string) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
+// insert adds a row, when the next ones are written.
 func (c *change) insert(ctx context.Context, r *ruleRow) error {
-	_, err := c.tx.NewInsert().Model(r).Exec(ctx)
-	return err
+	if c.added = append(c.added, r); len(c.added) < batch {
+		return nil
+	}
+	return c.flush(ctx)
 }
 
 func (c *change) update(ctx context.Context, r *ruleRow) error {

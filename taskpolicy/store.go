@@ -119,11 +119,16 @@ const scopeDaemon policy.Scope = "daemon"
 
 const daemonID = "daemon"
 
-// transact runs f in one bounded write transaction that holds the history chain,
-// so that every change and its history row stand or fall together.
+// transact runs f in one write transaction that holds the history chain, so that
+// every change and its history row stand or fall together. WriteWait bounds it.
 func (s *Store) transact(ctx context.Context, what, by string, f func(context.Context, *change) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.WriteWait)
 	defer cancel()
+	return s.transactWithin(ctx, what, by, f)
+}
+
+// transactWithin is transact for a caller that bounds the context itself.
+func (s *Store) transactWithin(ctx context.Context, what, by string, f func(context.Context, *change) error) error {
 	err := s.write.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 		c := &change{tx: tx, at: time.Now().UTC().Truncate(time.Microsecond), by: by}
 		if err := c.lock(ctx); err != nil {

@@ -3,6 +3,8 @@ package taskpolicy
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"runnerd/policy"
 )
@@ -19,94 +21,162 @@ type rowKey struct {
 	id    string
 }
 
+// syncWait is what each row adds to WriteWait: all rows of a directory are one
+// transaction, however many they are.
+const syncWait = time.Millisecond
+
 // SyncFiles replaces the file layer with rows and the daemon's limits per day with
 // day, in one transaction. A task that is not among rows keeps its row, marked
 // retired; a project or connector that is not loses its row, while its overrides
 // and pins wait for it to come back. Each task gets a session row. History gets a
-// row for each field that changed; where nothing did, nothing is written.
+// row for each field that changed; where nothing did, nothing is written. It is
+// bounded by WriteWait and a millisecond for each row.
 func (s *Store) SyncFiles(ctx context.Context, rows []Row, day policy.Limits, by string) error {
 	want, err := wanted(rows, day)
 	if err != nil {
 		return fmt.Errorf("store policy of files: %w", err)
 	}
-	return s.transact(ctx, "store policy of files", by, func(ctx context.Context, c *change) error {
-		var have []*ruleRow
-		if err := c.tx.NewSelect().Model(&have).Where("r.layer = ?", policy.LayerFile).Scan(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.WriteWait+time.Duration(len(want))*syncWait)
+	defer cancel()
+	return s.transactWithin(ctx, "store policy of files", by, func(ctx context.Context, c *change) error {
+		gone, err := c.compare(ctx, want)
+		if err != nil {
 			return err
 		}
-		left := map[rowKey]*ruleRow{}
-		for _, r := range have {
-			left[rowKey{r.Scope, r.ID}] = r
-		}
-		for _, w := range want {
-			if err := c.syncRow(ctx, w, left[w.rowKey]); err != nil {
-				return fmt.Errorf("%s %s: %w", w.scope, w.id, err)
-			}
-			delete(left, w.rowKey)
-		}
-		for _, r := range have {
-			if left[rowKey{r.Scope, r.ID}] == nil {
+		for i := range want {
+			if want[i].same {
 				continue
 			}
-			if err := c.syncGone(ctx, r); err != nil {
-				return fmt.Errorf("%s %s: %w", r.Scope, r.ID, err)
+			if err := c.syncRow(ctx, &want[i]); err != nil {
+				return fmt.Errorf("%s %s: %w", want[i].scope, want[i].id, err)
+			}
+		}
+		for _, key := range gone {
+			if err := c.syncGone(ctx, key); err != nil {
+				return fmt.Errorf("%s %s: %w", key.scope, key.id, err)
 			}
 		}
 		return nil
 	})
 }
 
+// wantedRow is a row as the file layer is to hold it. Its texts are made when they
+// are asked for: there may be very many rows, and most are stored already.
 type wantedRow struct {
 	rowKey
-	texts map[string]string
+	fields *policy.Fields
+	stored bool // there is a row of this key
+	same   bool // and it says the same
 }
 
-// wanted encodes the rows in the order given, each task followed by its session.
+// wanted lists the rows in the order given, each task followed by its session, the
+// daemon's last.
 func wanted(rows []Row, day policy.Limits) ([]wantedRow, error) {
-	var out []wantedRow
-	seen := map[rowKey]bool{}
-	add := func(scope policy.Scope, id string, f policy.Fields) error {
-		key := rowKey{scope, id}
-		if seen[key] {
-			return fmt.Errorf("%s %q is there twice", scope, id)
-		}
-		seen[key] = true
-		texts, err := encode(scope, f)
-		if err != nil {
-			return fmt.Errorf("%s %q: %w", scope, id, err)
-		}
-		out = append(out, wantedRow{key, texts})
-		return nil
-	}
-	for _, r := range rows {
+	out := make([]wantedRow, 0, 2*len(rows)+1)
+	seen := make(map[rowKey]bool, len(rows))
+	for i, r := range rows {
 		switch r.Scope {
 		case policy.ScopeTask, policy.ScopeProject, policy.ScopeConnector:
 		default:
 			return nil, fmt.Errorf("%q: files say nothing about a %q", r.ID, r.Scope)
 		}
-		if r.ID == "" {
+		key := rowKey{r.Scope, r.ID}
+		switch {
+		case r.ID == "":
 			return nil, errEmpty
+		case seen[key]:
+			return nil, fmt.Errorf("%s %q is there twice", r.Scope, r.ID)
 		}
-		if err := add(r.Scope, r.ID, r.Fields); err != nil {
-			return nil, err
-		}
+		seen[key] = true
+		out = append(out, wantedRow{rowKey: key, fields: &rows[i].Fields})
 		if r.Scope == policy.ScopeTask {
-			if err := add(policy.ScopeSession, r.ID, policy.Fields{}); err != nil {
-				return nil, err
-			}
+			out = append(out, wantedRow{rowKey: rowKey{policy.ScopeSession, r.ID}, fields: &policy.Fields{}})
 		}
 	}
-	return out, add(scopeDaemon, daemonID, policy.Fields{Limits: &day})
+	return append(out, wantedRow{rowKey: rowKey{scopeDaemon, daemonID}, fields: &policy.Fields{Limits: &day}}), nil
+}
+
+// fileQuery answers a text for each row of the file layer: scope, id, whether it is
+// retired, and all columns.
+var fileQuery = func() string {
+	parts := []string{"r.scope", "r.id", "CAST(r.retired AS TEXT)"}
+	for _, name := range columns {
+		parts = append(parts, "COALESCE(r."+name+", '"+null+"')")
+	}
+	return "SELECT " + strings.Join(parts, " || '"+separator+"' || ") + " FROM policy_rows r WHERE r.layer = '" + string(policy.LayerFile) + "'"
+}()
+
+// inForce is how a row that is not retired is marked in the texts of fileQuery.
+const inForce = "0"
+
+// compare marks the rows that are stored, and stored as they are wanted, and
+// answers those that nobody wants any more and that are not settled yet.
+func (c *change) compare(ctx context.Context, want []wantedRow) (gone []rowKey, err error) {
+	at := make(map[rowKey]int, len(want))
+	for i := range want {
+		at[want[i].rowKey] = i
+	}
+	rows, err := c.tx.QueryContext(ctx, fileQuery)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var row string
+		if err := rows.Scan(&row); err != nil {
+			return nil, err
+		}
+		scope, rest, _ := strings.Cut(row, separator)
+		id, rest, _ := strings.Cut(rest, separator)
+		retired, fields, _ := strings.Cut(rest, separator)
+		key := rowKey{policy.Scope(scope), id}
+		i, wanted := at[key]
+		if !wanted {
+			if key.scope != policy.ScopeTask || retired == inForce {
+				gone = append(gone, key)
+			}
+			continue
+		}
+		text, err := joined(key.scope, want[i].fields)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: %w", key.scope, key.id, err)
+		}
+		want[i].stored, want[i].same = true, retired == inForce && text == fields
+	}
+	return gone, rows.Err()
+}
+
+// joined is a row's columns as one text, as fileQuery answers them.
+func joined(scope policy.Scope, f *policy.Fields) (string, error) {
+	texts, err := encode(scope, f)
+	if err != nil {
+		return "", err
+	}
+	parts := make([]string, len(columns))
+	for i, name := range columns {
+		text, declared := texts[name]
+		if !declared {
+			text = null
+		}
+		parts[i] = text
+	}
+	return strings.Join(parts, separator), nil
 }
 
 // syncRow brings one row of the file layer to what the files say.
-func (c *change) syncRow(ctx context.Context, w wantedRow, r *ruleRow) error {
-	fresh := r == nil
-	if fresh {
-		r = &ruleRow{Scope: w.scope, ID: w.id, Layer: policy.LayerFile, Meta: "{}"}
-		if err := c.recordRow(ctx, r, "added"); err != nil {
-			return err
-		}
+func (c *change) syncRow(ctx context.Context, w *wantedRow) error {
+	texts, err := encode(w.scope, w.fields)
+	if err != nil {
+		return err
+	}
+	r := &ruleRow{Scope: w.scope, ID: w.id, Layer: policy.LayerFile, Meta: "{}"}
+	if w.stored {
+		err = c.tx.NewSelect().Model(r).WherePK().Scan(ctx)
+	} else {
+		err = c.recordRow(ctx, r, "added")
+	}
+	if err != nil {
+		return err
 	}
 	changed := false
 	if r.Retired != 0 {
@@ -117,7 +187,7 @@ func (c *change) syncRow(ctx context.Context, w wantedRow, r *ruleRow) error {
 	}
 	for _, name := range fieldsOf[w.scope] {
 		var text *string
-		if t, declared := w.texts[name]; declared {
+		if t, declared := texts[name]; declared {
 			text = &t
 		}
 		did, err := r.set(ctx, c, name, text)
@@ -127,7 +197,7 @@ func (c *change) syncRow(ctx context.Context, w wantedRow, r *ruleRow) error {
 		changed = changed || did
 	}
 	switch {
-	case fresh:
+	case !w.stored:
 		return c.insert(ctx, r)
 	case changed:
 		return c.update(ctx, r)
@@ -135,12 +205,13 @@ func (c *change) syncRow(ctx context.Context, w wantedRow, r *ruleRow) error {
 	return nil
 }
 
-// syncGone handles a row whose file entry is gone.
-func (c *change) syncGone(ctx context.Context, r *ruleRow) error {
-	switch r.Scope {
+// syncGone handles a row whose file entry is gone; that of a session stays.
+func (c *change) syncGone(ctx context.Context, key rowKey) error {
+	r := &ruleRow{Scope: key.scope, ID: key.id, Layer: policy.LayerFile}
+	switch key.scope {
 	case policy.ScopeTask:
-		if r.Retired != 0 {
-			return nil
+		if err := c.tx.NewSelect().Model(r).WherePK().Scan(ctx); err != nil {
+			return err
 		}
 		r.Retired = 1
 		if err := c.recordRow(ctx, r, "retired"); err != nil {
