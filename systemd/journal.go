@@ -46,19 +46,24 @@ func (j *Journal) Close() error { return j.conn.Close() }
 
 // Core returns a zap core that writes to the journal. The message is followed by
 // the fields as text, for people; each field is also a journal field of its own,
-// its key in capitals after RUNNERD_.
-func (j *Journal) Core(level zapcore.LevelEnabler) zapcore.Core {
-	return &journalCore{LevelEnabler: level, journal: j}
+// its key in capitals after RUNNERD_. redact, if not nil, is applied to the
+// message and to each value.
+func (j *Journal) Core(level zapcore.LevelEnabler, redact func(string) string) zapcore.Core {
+	if redact == nil {
+		redact = func(s string) string { return s }
+	}
+	return &journalCore{LevelEnabler: level, journal: j, redact: redact}
 }
 
 type journalCore struct {
 	zapcore.LevelEnabler
 	journal *Journal
+	redact  func(string) string
 	fields  []zapcore.Field
 }
 
 func (c *journalCore) With(fields []zapcore.Field) zapcore.Core {
-	return &journalCore{c.LevelEnabler, c.journal, append(slices.Clip(c.fields), fields...)}
+	return &journalCore{c.LevelEnabler, c.journal, c.redact, append(slices.Clip(c.fields), fields...)}
 }
 
 func (c *journalCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -69,7 +74,7 @@ func (c *journalCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.
 }
 
 func (c *journalCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	data := encode(e, append(slices.Clip(c.fields), fields...))
+	data := encode(e, append(slices.Clip(c.fields), fields...), c.redact)
 	if err := c.journal.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return fmt.Errorf("write to the journal: %w", err)
 	}
@@ -86,8 +91,12 @@ func (c *journalCore) Sync() error { return nil }
 type pair struct{ key, value string }
 
 // encode renders one entry in the journal's native protocol.
-func encode(e zapcore.Entry, fields []zapcore.Field) []byte {
+func encode(e zapcore.Entry, fields []zapcore.Field, redact func(string) string) []byte {
 	pairs := flatten(fields)
+	for i := range pairs {
+		pairs[i].value = redact(pairs[i].value)
+	}
+	e.Message, e.Stack = redact(e.Message), redact(e.Stack)
 	var b bytes.Buffer
 	put(&b, "MESSAGE", message(e, pairs))
 	put(&b, "PRIORITY", strconv.Itoa(priority(e.Level)))

@@ -44,7 +44,7 @@ func openJournal(t testing.TB, level zapcore.Level) (manager, *zap.Logger) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() })
-	return m, zap.New(j.Core(level))
+	return m, zap.New(j.Core(level, nil))
 }
 
 func TestJournal(t *testing.T) {
@@ -110,12 +110,30 @@ func TestJournalBounded(t *testing.T) {
 	}
 }
 
+// No known secret reaches the journal, in no field.
+func TestJournalRedacts(t *testing.T) {
+	m := newManager(t)
+	j, err := systemd.OpenJournal(m.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	hide := func(s string) string { return strings.ReplaceAll(s, "hunter22", "[redacted]") }
+	log := zap.New(j.Core(zap.InfoLevel, hide)).With(zap.String("with", "hunter22"))
+	log.Info("password hunter22", zap.Error(errors.New("said hunter22")), zap.Strings("list", []string{"hunter22"}))
+	for name, value := range fields(t, m.next(t)) {
+		if strings.Contains(value, "hunter22") {
+			t.Errorf("%s is %q", name, value)
+		}
+	}
+}
+
 func TestJournalGone(t *testing.T) {
 	j, err := systemd.OpenJournal(t.TempDir() + "/none")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Core(zap.InfoLevel).Write(zapcore.Entry{Message: "x"}, nil); err == nil {
+	if err := j.Core(zap.InfoLevel, nil).Write(zapcore.Entry{Message: "x"}, nil); err == nil {
 		t.Error("an entry to nowhere was taken")
 	}
 	if err := j.Close(); err != nil {

@@ -69,7 +69,7 @@ func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err err
 	if h.zone, err = a.zone(a.getenv); err != nil {
 		return h, &exit{task.ExitUsage, err}
 	}
-	if h.log, err = newLogger(a.Settings, logTo, h.redact); err != nil {
+	if h.log, err = newLogger(a.Settings, logTo, h.redact, a.getenv); err != nil {
 		return h, &exit{task.ExitUsage, err}
 	}
 	for _, dir := range []string{h.settings.StateDir, h.settings.CacheDir} {

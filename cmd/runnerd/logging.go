@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"runnerd/redact"
+	"runnerd/systemd"
 )
 
 // redacting redacts each write; zap makes one a line.
@@ -25,12 +26,18 @@ func (r redacting) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// newLogger writes one line per fact: console form on a terminal, JSON
-// otherwise. Every line passes hide, so that a known secret never reaches a log.
-func newLogger(s Settings, w io.Writer, hide *redact.Set) (*zap.Logger, error) {
+// newLogger writes one line per fact: into systemd's journal as fields where w is
+// the journal's stream, in console form on a terminal, as JSON otherwise.
+// Everything passes hide, so that a known secret never reaches a log.
+func newLogger(s Settings, w io.Writer, hide *redact.Set, getenv func(string) string) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(s.LogLevel)
 	if err != nil {
 		return nil, fmt.Errorf("RUNNERD_LOG_LEVEL is %q; expected debug, info, warn or error", s.LogLevel)
+	}
+	if f, ok := w.(*os.File); ok && s.LogFormat == "auto" && systemd.ToJournal(getenv, f) {
+		if journal, err := systemd.OpenJournal(systemd.JournalSocket); err == nil {
+			return zap.New(journal.Core(level, hide.Text)), nil
+		} // without the socket, lines on standard error reach the journal too
 	}
 	var enc zapcore.Encoder
 	switch format := logFormat(s.LogFormat, w); format {
