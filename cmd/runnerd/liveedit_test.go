@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"runnerd/control"
 	"runnerd/policy"
 	"runnerd/task"
 	"runnerd/taskpolicy"
@@ -38,6 +39,18 @@ func TestLiveEdits(t *testing.T) {
 		{"override: grant taken away", override(policy.ScopeTask, "edit", `{"allow": []}`), policy.CodeNeedsApproval},
 		{"override: project", override(policy.ScopeProject, "ops", `{"connectors": []}`), policy.CodeNotReachable},
 		{"override: session", override(policy.ScopeSession, "edit", `{"connectors": []}`), policy.CodeNotReachable},
+		{"API: task policy", api(func(ctx context.Context, c *control.Client) error {
+			_, err := c.PatchTaskPolicy(ctx, "edit", map[string]json.RawMessage{"deny": json.RawMessage(`["desk/note"]`)})
+			return err
+		}), policy.CodeDenied},
+		{"API: session connectors", api(func(ctx context.Context, c *control.Client) error {
+			_, err := c.SetSessionConnectors(ctx, "edit", task.ListOf[string]())
+			return err
+		}), policy.CodeNotReachable},
+		{"API: project", api(func(ctx context.Context, c *control.Client) error {
+			_, err := c.PatchProject(ctx, "ops", map[string]json.RawMessage{"connector_ids": json.RawMessage(`[]`)})
+			return err
+		}), policy.CodeNotReachable},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -56,6 +69,7 @@ func TestLiveEdits(t *testing.T) {
 				}
 			})
 			h = openTest(t, a)
+			serveAPI(t, a, h)
 			run := runTest(t, h, "edit")
 			receipts, err := h.main.RunReceipts(t.Context(), run.ID)
 			if err != nil || len(receipts) != 2 {
@@ -100,6 +114,40 @@ func override(scope policy.Scope, id, patch string) func(*testing.T, *house) {
 			t.Error(err)
 		}
 	}
+}
+
+// api edits through the control socket, as another process would.
+func api(do func(context.Context, *control.Client) error) func(*testing.T, *house) {
+	return func(t *testing.T, h *house) {
+		a := &app{Settings: h.settings}
+		client := a.client()
+		defer client.Close()
+		if err := do(t.Context(), client); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// serveAPI serves the control socket until the test ends.
+func serveAPI(t *testing.T, a *app, h *house) {
+	t.Helper()
+	socket, err := h.listen(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := h.server(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, socket) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // noteServer serves one tool, note, and calls do at each call.
