@@ -57,6 +57,7 @@ type cli struct {
 	Policy     policyCmd     `cmd:"" help:"Show and override what a task may do."`
 	Session    sessionCmd    `cmd:"" help:"Show and set what a session may reach."`
 	Connectors connectorsCmd `cmd:"" help:"List connectors and their tools."`
+	Doctor     doctorCmd     `cmd:"" help:"Look at the machine, the directories and the databases."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schema of a file kind, for editors."`
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve a builtin connector on standard input and output."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

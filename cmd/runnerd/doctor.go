@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"runnerd/connector"
+	"runnerd/control"
+	"runnerd/db"
+	"runnerd/task"
+	"runnerd/taskpolicy"
+)
+
+type doctorCmd struct {
+	JSON bool `help:"Print JSON."`
+}
+
+// finding is one thing that doctor looked at.
+type finding struct {
+	What   string `json:"what"`
+	State  string `json:"state"` // ok | warning | fault
+	Detail string `json:"detail"`
+}
+
+// The states of a finding.
+const (
+	sound   = "ok"
+	warning = "warning"
+	fault   = "fault"
+)
+
+// Run looks at what `check` does not: the machine, the directories and the
+// databases. It changes nothing.
+func (c doctorCmd) Run(ctx context.Context, a *app) error {
+	list := []finding{a.examineClock(), a.examineState(), a.examineDaemon(ctx), examineContainment()}
+	list = append(list, a.examineCredentials()...)
+	list = append(list, a.examineMain(ctx), a.examinePolicy(ctx))
+	list = append(list, a.examineFiles(ctx)...)
+	if c.JSON {
+		if err := writeJSON(a.out, list); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range list {
+			fmt.Fprintf(a.out, "%-8s %-16s %s\n", f.State, f.What, printable(f.Detail))
+		}
+	}
+	for _, f := range list {
+		if f.State == fault {
+			return &exit{task.ExitUsage, errSilent}
+		}
+	}
+	return nil
+}
+
+// examineClock tells whether the kernel says that its clock is kept right.
+func (a *app) examineClock() finding {
+	zone, err := a.zone(a.getenv)
+	if err != nil {
+		return finding{"clock", fault, err.Error()}
+	}
+	var tx unix.Timex
+	if _, err := unix.Adjtimex(&tx); err == nil && tx.Status&unix.STA_UNSYNC != 0 {
+		return finding{"clock", warning, "zone " + zone.String() + "; no time service keeps it right (systemd-timesyncd or chrony does)"}
+	}
+	return finding{"clock", sound, "zone " + zone.String() + ", kept right by a time service"}
+}
+
+// lowSpace is how little free space is worth a warning.
+const lowSpace = 256 << 20
+
+func (a *app) examineState() finding {
+	info, err := os.Stat(a.StateDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return finding{"state", sound, a.StateDir + " will be made at the first start"}
+	case err != nil:
+		return finding{"state", fault, err.Error()}
+	case info.Mode().Perm()&0o077 != 0:
+		return finding{"state", fault, fmt.Sprintf("others can look into %s (mode %04o); chmod 700", a.StateDir, info.Mode().Perm())}
+	}
+	var space unix.Statfs_t
+	if err := unix.Statfs(a.StateDir, &space); err == nil {
+		if free := space.Bavail * uint64(space.Bsize); free < lowSpace {
+			return finding{"state", warning, fmt.Sprintf("only %d MiB are free for %s", free>>20, a.StateDir)}
+		}
+	}
+	return finding{"state", sound, a.StateDir}
+}
+
+func (a *app) examineDaemon(ctx context.Context) finding {
+	view := a.daemon()
+	if !view.Running {
+		return finding{"daemon", warning, "not running; nothing fires until `runnerd serve` does"}
+	}
+	err := a.client().Health(ctx)
+	switch {
+	case errors.Is(err, control.ErrNoDaemon):
+		return finding{"daemon", warning, fmt.Sprintf("process %d holds the state, but nobody listens on %s", view.PID, a.Socket)}
+	case err != nil:
+		return finding{"daemon", fault, err.Error()}
+	}
+	return finding{"daemon", sound, fmt.Sprintf("running, pid %d", view.PID)}
+}
+
+func examineContainment() finding {
+	kept := connector.Containment()
+	if !strings.HasPrefix(kept, "landlock") {
+		return finding{"containment", warning, kept + ": connectors can read what the daemon's user can (docs/rough-edges.md)"}
+	}
+	return finding{"containment", sound, kept + " keeps connectors from state, config and credentials"}
+}
+
+func (a *app) examineCredentials() []finding {
+	var list []finding
+	for _, dir := range a.credentialDirs(a.getenv) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // not every place exists
+		}
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
+				list = append(list, finding{"credential", warning, fmt.Sprintf("others can read %s (mode %04o); chmod 600", filepath.Join(dir, e.Name()), info.Mode().Perm())})
+			}
+		}
+	}
+	return list
+}
+
+// slow bounds the reading of a whole database.
+const slow = 5 * time.Minute
+
+func (a *app) examineMain(ctx context.Context) finding {
+	ctx, cancel := context.WithTimeout(ctx, slow)
+	defer cancel()
+	detail := "nothing has run yet"
+	err := a.reading(ctx, func(main *db.DB) error {
+		v, err := main.Verify(ctx)
+		detail = fmt.Sprintf("sound; %d links of the receipts' chain hold", v.Links)
+		return errors.Join(err, main.Check(ctx))
+	})
+	if err != nil {
+		return finding{"main database", fault, err.Error()}
+	}
+	return finding{"main database", sound, detail}
+}
+
+func (a *app) examinePolicy(ctx context.Context) finding {
+	if _, err := os.Stat(a.PolicyDatabase); !isURL(a.PolicyDatabase) && err != nil {
+		return finding{"policy database", sound, "will be made at the first start"}
+	}
+	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: a.PolicyDatabase})
+	if err != nil {
+		return finding{"policy database", fault, err.Error()}
+	}
+	bad, err := rules.Verify(ctx)
+	if err = errors.Join(err, rules.Close()); err != nil {
+		return finding{"policy database", fault, err.Error()}
+	}
+	if bad != nil {
+		return finding{"policy database", fault, fmt.Sprintf("history does not hold: %+v", *bad)}
+	}
+	return finding{"policy database", sound, "its history holds"}
+}
+
+// examineFiles looks for the programs that connectors are started with; what is
+// in the files `check` says.
+func (a *app) examineFiles(ctx context.Context) []finding {
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return []finding{{"config", fault, err.Error()}}
+	}
+	state, detail := sound, fmt.Sprintf("%s: %d tasks, %d connectors", a.ConfigDir, len(i.set.Tasks), len(i.set.Connectors))
+	if n := len(i.set.Problems); n > 0 {
+		state, detail = fault, fmt.Sprintf("%s: %d problems; `runnerd check` names them", a.ConfigDir, n)
+	}
+	list := []finding{{"config", state, detail}}
+	for _, id := range i.set.ConnectorIDs() {
+		command := i.set.Connectors[id].Connector.Command
+		if command == "" || strings.Contains(command, "${") {
+			continue
+		}
+		if _, err := exec.LookPath(command); err != nil {
+			list = append(list, finding{"connector " + id, fault, fmt.Sprintf("%s is not found in PATH; install it or name its place in connectors.yaml", command)})
+		}
+	}
+	return list
+}
