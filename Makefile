@@ -37,7 +37,9 @@ lint:
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	@! command -v golangci-lint >/dev/null || golangci-lint run
 
+# The daemon as it runs, in one table, then its parts one by one.
 bench:
+	go run ./internal/bench
 	go test -run '^$$' -bench . -benchmem ./...
 
 # What comes of each scripted attack: utility without and with it, and its success,

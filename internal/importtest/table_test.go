@@ -40,6 +40,7 @@ var packages = map[string]row{
 	"systemd":           {"what the service manager is told and hands over", nil},
 
 	"internal/attack":     {"attack scenarios against the whole loop; tests alone", nil},
+	"internal/bench":      {"measures the daemon as it runs", []string{"task", "policy", "taskpolicy", "connector", "db"}},
 	"internal/importtest": {"this test", nil},
 	"internal/looptest":   {"a whole loop over real stores, for tests", []string{everything}},
 	"internal/npmtest":    {"finds the npm programs that tests talk to", nil},

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// verdict says how a figure stands to its aim.
+type verdict string
+
+const (
+	unjudged verdict = ""
+	met      verdict = "met"
+	missed   verdict = "MISSED"
+)
+
+// below judges a figure that is to be under a bound.
+func below[T int | int64 | float64 | time.Duration](figure, bound T) verdict {
+	if figure < bound {
+		return met
+	}
+	return missed
+}
+
+// row is one line of the table.
+type row struct {
+	what, figure, aim string
+	verdict           verdict
+}
+
+func (b *bench) add(what, figure, aim string, v verdict) {
+	b.table = append(b.table, row{what, figure, aim, v})
+}
+
+func (b *bench) print(to io.Writer) error {
+	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "what\tmeasured\taim\t")
+	for _, r := range b.table {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.what, r.figure, r.aim, r.verdict)
+	}
+	return w.Flush()
+}
+
+// quantile is the value that a share of the sorted or unsorted values does not
+// exceed; 0 of none.
+func quantile(values []time.Duration, share float64) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(len(sorted)-1, int(share*float64(len(sorted))))]
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }
+
+func micros(d time.Duration) string { return fmt.Sprintf("%.1f µs", d.Seconds()*1e6) }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
