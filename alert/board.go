@@ -106,19 +106,20 @@ func (b *Board) SetRecipients(list []Recipient) {
 // it was told. Key, Event, Title and Text are taken from t.
 func (b *Board) Raise(t task.Trouble) {
 	b.mu.Lock()
-	b.raise(t)
-	b.mu.Unlock()
-	b.poke()
+	defer b.mu.Unlock()
+	if b.raise(t) {
+		b.poke()
+	}
 }
 
-func (b *Board) raise(t task.Trouble) {
+func (b *Board) raise(t task.Trouble) (changed bool) {
 	old := b.troubles[t.Key]
 	if old != nil && old.ClearedAt.IsZero() {
-		return
+		return false
 	}
 	if old == nil && len(b.troubles) >= maxOpen {
 		b.log.Error("trouble not kept: there are too many", zap.String(keyTrouble, t.Key), zap.String(keyTitle, t.Title))
-		return
+		return false
 	}
 	fresh := task.Trouble{Key: t.Key, Event: t.Event, Title: t.Title, Text: t.Text, OpenedAt: time.Now()}
 	if old != nil && !old.ToldAt.IsZero() && old.EndToldAt.IsZero() {
@@ -127,23 +128,26 @@ func (b *Board) raise(t task.Trouble) {
 	}
 	b.troubles[t.Key] = &entry{Trouble: fresh, dirty: true}
 	b.log.Warn("trouble", zap.String(keyTrouble, t.Key), zap.String(keyTitle, t.Title))
+	return true
 }
 
 // Clear says that a trouble is over, and how. Nothing happens if it is not open.
 func (b *Board) Clear(key, ending string) {
 	b.mu.Lock()
-	b.clear(key, ending)
-	b.mu.Unlock()
-	b.poke()
+	defer b.mu.Unlock()
+	if b.clear(key, ending) {
+		b.poke()
+	}
 }
 
-func (b *Board) clear(key, ending string) {
+func (b *Board) clear(key, ending string) (changed bool) {
 	e := b.troubles[key]
 	if e == nil || !e.ClearedAt.IsZero() {
-		return
+		return false
 	}
 	e.ClearedAt, e.Ending, e.dirty, e.tries, e.next, e.left = time.Now(), ending, true, 0, time.Time{}, nil
 	b.log.Info("trouble over", zap.String(keyTrouble, key), zap.String("ending", ending))
+	return true
 }
 
 // Drop ends the troubles whose keys begin with prefix and says nothing to

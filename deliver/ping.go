@@ -95,15 +95,8 @@ func sameHost(req *http.Request, via []*http.Request) error {
 // Ended says how a run of a task with a ping URL ended, its delivery included. It
 // does not block.
 func (p *Pinger) Ended(t task.Task, run task.Run) {
-	if t.Ping == "" {
-		return
-	}
-	one := ping{task: run.Task, url: t.Ping}
-	switch run.Status() {
-	case task.StatusOK:
-	case task.StatusFailed, task.StatusDenied, task.StatusBudget, task.StatusUnknown:
-		one.failed = true
-	default:
+	one, ok := pingOf(t, run)
+	if !ok {
 		return
 	}
 	select {
@@ -111,6 +104,27 @@ func (p *Pinger) Ended(t task.Task, run task.Run) {
 	default:
 		p.opts.Logger.Warn("ping dropped: too many wait", zap.String(keyTask, run.Task))
 	}
+}
+
+// Now is Ended for a caller that waits, in a process where Run does not run.
+func (p *Pinger) Now(ctx context.Context, t task.Task, run task.Run) {
+	if one, ok := pingOf(t, run); ok {
+		p.send(ctx, one)
+		p.client.CloseIdleConnections()
+	}
+}
+
+// pingOf is what the end of a run says; ok is false if it says nothing.
+func pingOf(t task.Task, run task.Run) (one ping, ok bool) {
+	one = ping{task: run.Task, url: t.Ping}
+	switch run.Status() {
+	case task.StatusOK:
+	case task.StatusFailed, task.StatusDenied, task.StatusBudget, task.StatusUnknown:
+		one.failed = true
+	default:
+		return one, false
+	}
+	return one, t.Ping != ""
 }
 
 // Run sends pings until ctx ends; what waits then is dropped.
