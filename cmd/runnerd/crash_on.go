@@ -20,6 +20,7 @@ import (
 // breakable kills the process, as kill -9 would, just before or just after the
 // durable step that RUNNERD_CRASH_AT names: "before intend 1", "after settle 2" …
 func breakable(s stores, getenv func(string) string) stores {
+	s = onClock(s, getenv)
 	at := getenv("RUNNERD_CRASH_AT")
 	if at == "" {
 		return s

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"runnerd/control"
 	"runnerd/db"
 	"runnerd/task"
 )
@@ -31,7 +32,7 @@ func quickTask(prompt string) string { return strings.ReplaceAll(quick, "PROMPT"
 func (d *daemon) prompted(id, prompt string) bool {
 	d.t.Helper()
 	for _, r := range d.runs(id) {
-		var v runView
+		var v control.RunView
 		d.json(&v, "show", r.ID)
 		if len(v.Messages) > 0 && strings.Contains(v.Messages[0].Text, prompt) {
 			return true
@@ -222,7 +223,7 @@ func TestDeletedWhileActive(t *testing.T) {
 	}
 	var tasks []struct{ ID string }
 	d.json(&tasks, "tasks")
-	var history []whyRow
+	var history []control.WhyRow
 	d.json(&history, "why", "slow")
 	if len(tasks) != 0 || len(history) == 0 {
 		t.Errorf("tasks lists %v, why %v; want no task and a history", tasks, history)

@@ -220,6 +220,7 @@ type whyCmd struct {
 	Task  string    `arg:"" help:"Task."`
 	At    time.Time `help:"About this instant." placeholder:"RFC3339"`
 	Since time.Time `help:"About every instant since." placeholder:"RFC3339"`
+	Limit int       `help:"How many, the newest first." default:"100"`
 	JSON  bool      `help:"Print JSON."`
 }
 
@@ -234,7 +235,7 @@ func (c whyCmd) Run(ctx context.Context, a *app) error {
 			list = append(list, o)
 			return err
 		}
-		list, err = main.Occurrences(ctx, db.OccurrenceFilter{Task: c.Task, Since: c.Since})
+		list, err = main.Occurrences(ctx, db.OccurrenceFilter{Task: c.Task, Since: c.Since, Limit: c.Limit})
 		return err
 	})
 	if err != nil {
@@ -252,6 +253,9 @@ func (c whyCmd) Run(ctx context.Context, a *app) error {
 	}
 	for _, o := range list {
 		fmt.Fprintln(a.out, whySentence(o, zone))
+	}
+	if len(list) == c.Limit {
+		fmt.Fprintf(a.out, "Older instants are not shown; --limit %d shows more.\n", 10*c.Limit)
 	}
 	return nil
 }

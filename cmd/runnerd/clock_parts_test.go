@@ -1,0 +1,189 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"runnerd/control"
+	"runnerd/task"
+)
+
+// moving is a real daemon whose wall clock the test moves.
+type moving struct {
+	*process
+	file  string
+	edits int
+}
+
+func newMoving(t *testing.T, files map[string]string) *moving {
+	t.Helper()
+	d := newDaemon(t, files)
+	m := &moving{file: filepath.Join(d.dir, "clock")}
+	must(t, os.WriteFile(m.file, []byte("0s"), 0o644))
+	m.process = d.start("RUNNERD_CLOCK_FILE=" + m.file)
+	m.ready()
+	return m
+}
+
+// to sets how far the clock is ahead of the machine's and makes the daemon look
+// at it at once, by an edit, instead of within 30 seconds.
+func (m *moving) to(by time.Duration) (now time.Time) {
+	m.t.Helper()
+	next := m.file + ".next"
+	must(m.t, os.WriteFile(next, []byte(by.String()), 0o644), os.Rename(next, m.file))
+	now = time.Now().Add(by)
+	m.edits++
+	m.write("tasks/nudge.yaml", "prompt: By hand, "+strconv.Itoa(m.edits)+".\n")
+	return now
+}
+
+// rows are what `why --json` says of a task, oldest first.
+func (m *moving) rows(id string) []control.WhyRow {
+	m.t.Helper()
+	var rows []control.WhyRow
+	m.json(&rows, "why", id, "--limit", "1000000")
+	slices.SortFunc(rows, func(a, b control.WhyRow) int { return a.Due.Compare(*b.Due) })
+	return rows
+}
+
+func fired(rows []control.WhyRow) (due []time.Time) {
+	for _, r := range rows {
+		if r.End == task.EndRun {
+			due = append(due, *r.Due)
+		}
+	}
+	return due
+}
+
+// whole fails unless each instant of a task that is due every so often, from the
+// first row to the last, has exactly one row, and each row its reason.
+func (m *moving) whole(id string, every time.Duration) {
+	m.t.Helper()
+	rows := m.rows(id)
+	runs := map[string]bool{}
+	for i, r := range rows {
+		end := *r.Due
+		if r.Until != nil {
+			end = *r.Until
+			if want := int(end.Sub(*r.Due)/every) + 1; r.Count != want {
+				m.t.Errorf("%s: the row from %s to %s counts %d instants, want %d", id, r.Due, end, r.Count, want)
+			}
+		}
+		if i+1 < len(rows) && !end.Add(every).Equal(*rows[i+1].Due) {
+			m.t.Errorf("%s: after %s comes %s, want one row every %s", id, end, rows[i+1].Due, every)
+		}
+		if r.End == task.EndRun && (r.Run == "" || runs[r.Run]) || r.End != task.EndRun && r.Reason == "" {
+			m.t.Errorf("%s: %+v explains nothing, or shares its run", id, r)
+		}
+		runs[r.Run] = true
+	}
+	if got := len(m.runs(id)); got != len(fired(rows)) {
+		m.t.Errorf("%s: %d runs, but %d instants became one", id, got, len(fired(rows)))
+	}
+}
+
+// TestClockJumps sets the clock of a running daemon three days ahead, then two
+// hours back, then on again (fault 5): nothing runs twice, nothing stays silent,
+// and what was missed is told and not run all at once.
+func TestClockJumps(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	start := time.Now()
+	m := newMoving(t, map[string]string{
+		"s.yaml":          "turns:\n  - say: Done.\n",
+		"tasks/tick.yaml": "schedule: every 1s\ncatch_up: skip\nsession: fresh\ntools: []\nprompt: Tick.\n",
+		"tasks/once.yaml": "schedule: every 10m\ncatch_up: once\nsession: fresh\ntools: []\nprompt: Once.\n",
+		"tasks/all.yaml":  "schedule: every 1h\ncatch_up: all\ncatch_up_window: 150m\nsession: fresh\ntools: []\nprompt: All.\n",
+		"tasks/skip.yaml": "schedule: every 1h\ncatch_up: skip\nsession: fresh\ntools: []\nprompt: Skip.\n",
+		"tasks/late.yaml": "schedule: at " + start.Add(60*time.Hour).UTC().Format("2006-01-02T15:04:05Z") + "\ntools: []\nprompt: Late.\n",
+		"tasks/old.yaml":  "schedule: at " + start.Add(30*time.Hour).UTC().Format("2006-01-02T15:04:05Z") + "\ntools: []\nprompt: Old.\n",
+	})
+	until(t, "tick runs", func() bool { return len(m.runs("tick")) > 1 })
+	// So that no hourly instant is near, whatever the hour of the test is.
+	offset := 3*day + time.Hour/2 - time.Duration(time.Now().UnixNano())%time.Hour
+
+	m.ahead(offset)
+	at := m.back(offset)
+	m.on(offset, at)
+	m.stop()
+	if strings.Contains(m.text(), "panic") {
+		t.Error("the log tells of a panic")
+	}
+}
+
+// ahead sets the clock days ahead: each task follows its own catch_up.
+func (m *moving) ahead(offset time.Duration) {
+	m.t.Helper()
+	jumped := m.to(offset)
+	until(m.t, "tick runs after the jump", func() bool { return m.runs("tick")[0].Due.After(jumped) })
+	until(m.t, "what is caught up has run", func() bool {
+		return len(m.runs("once")) > 0 && m.runs("once")[0].Execution.Finished() && len(m.runs("late")) > 0 && m.runs("late")[0].Execution.Finished()
+	})
+	m.whole("tick", time.Second)
+	m.whole("once", 10*time.Minute)
+	m.whole("all", time.Hour)
+	m.whole("skip", time.Hour)
+	for id, want := range map[string]int{"once": 1, "all": 2, "skip": 0, "late": 1, "old": 0} {
+		if due := fired(m.rows(id)); len(due) != want {
+			m.t.Errorf("%s: %d instants became runs after the jump, want %d: %s", id, len(due), want, due)
+		}
+	}
+	if rows := m.rows("old"); len(rows) != 1 || rows[0].End != task.EndMissed || rows[0].Reason != task.ReasonWindow {
+		m.t.Errorf("old: %+v, want it missed because its window had passed", rows)
+	}
+	silent := 0
+	for _, r := range m.rows("tick") {
+		if r.End == task.EndMissed {
+			silent += max(1, r.Count)
+		}
+	}
+	if want := int(offset / time.Second); silent < want-60 || silent > want+1 {
+		m.t.Errorf("tick: %d instants missed, want about %d", silent, want)
+	}
+}
+
+// back sets it two hours back: nothing is repeated, and what was only missed
+// lies ahead again.
+func (m *moving) back(offset time.Duration) (now time.Time) {
+	m.t.Helper()
+	ticks := m.runs("tick")
+	now = m.to(offset - 2*time.Hour)
+	m.logs(`"msg":"the clock went back"`)
+	until(m.t, "the missed instants ahead are withdrawn", func() bool {
+		rows := m.rows("skip")
+		return len(rows) > 0 && !rows[len(rows)-1].Due.After(now)
+	})
+	m.whole("tick", time.Second)
+	m.whole("once", 10*time.Minute)
+	if runs := m.runs("tick"); runs[0].Due.After(time.Now().Add(offset)) || len(runs) > len(ticks)+10 {
+		m.t.Errorf("tick: %d runs after the clock went back, %d before", len(runs), len(ticks))
+	}
+	return now
+}
+
+// on lets it pass the instants that lie ahead again, and where it had been.
+func (m *moving) on(offset time.Duration, back time.Time) {
+	m.t.Helper()
+	// An hour on: what was withdrawn is due again, and runs as if nothing had been.
+	due := back.Truncate(time.Hour).Add(time.Hour)
+	m.to(time.Until(due) + 2*time.Second)
+	until(m.t, "the withdrawn instant runs", func() bool { return len(fired(m.rows("skip"))) > 0 })
+	if got := fired(m.rows("skip")); !got[len(got)-1].Equal(due) || len(got) != 1 {
+		m.t.Errorf("skip ran for %s, want %s alone", got, due)
+	}
+	m.whole("skip", time.Hour)
+
+	// And past where it had been: tick goes on.
+	last := m.runs("tick")[0].Due
+	m.to(offset + time.Minute)
+	until(m.t, "tick runs again", func() bool { return m.runs("tick")[0].Due.After(last) })
+	m.whole("tick", time.Second)
+	m.whole("once", 10*time.Minute)
+	m.whole("all", time.Hour)
+	m.whole("skip", time.Hour)
+}
