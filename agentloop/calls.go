@@ -2,21 +2,12 @@ package agentloop
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
-
-	"go.uber.org/zap"
 
 	"runnerd/policy"
 	"runnerd/task"
 )
-
-// maxInARow is how many denials, or how many calls that make no sense, a run may
-// have one after another (DESIGN, section 9).
-const maxInARow = 3
 
 // answerCalls answers the calls of the last assistant message that have no
 // answer yet, in order: those of this step, and whatever an earlier attempt left.
@@ -198,201 +189,6 @@ func (a *attempt) toolMessage(turn *task.Message, callID, text string, isError b
 	}
 }
 
-// dispatch sends an allowed call: intent first, then the call, then its outcome.
-func (a *attempt) dispatch(ctx context.Context, turn *task.Message, call task.ToolCall, d policy.Decision, ask *approval) error {
-	rc := a.receipt(turn, call, d)
-	if ask != nil {
-		rc.ApprovalID = ask.ID
-	}
-	if err := a.Store.Intend(ctx, rc, rc.ApprovalID); err != nil {
-		return fmt.Errorf("store intent: %w", err)
-	}
-	a.keep(*rc)
-	a.badRow = 0
-	a.log.Info("call", zap.String("connector", d.Connector), zap.String("tool", d.Tool), zap.String("class", string(d.Class)), zap.String("rule", d.Rule))
-	result, err := a.Connectors.Call(ctx, d.Connector, d.Tool, json.RawMessage(call.Arguments))
-	if err != nil && mayRepeat(ctx, d, err) {
-		a.log.Warn("read repeated", zap.String("connector", d.Connector), zap.Error(err))
-		result, err = a.Connectors.Call(ctx, d.Connector, d.Tool, json.RawMessage(call.Arguments))
-	}
-	if err != nil && ctx.Err() == nil {
-		a.run.Mark(task.MarkConnectorDown + ":" + d.Connector)
-	}
-	return a.settle(ctx, turn, rc, result, err)
-}
-
-// mayRepeat tells whether a failed call may be sent once more: a read that did
-// not run into its deadline.
-func mayRepeat(ctx context.Context, d policy.Decision, err error) bool {
-	var ce CallError
-	return ctx.Err() == nil && d.Class == policy.ClassRead && errors.As(err, &ce) && !ce.Timeout()
-}
-
-// settle records what came of a call. It outlives a cancellation: an answer that
-// arrived is never lost, and an intent never stays without an outcome.
-func (a *attempt) settle(ctx context.Context, turn *task.Message, rc *task.Receipt, result task.ToolResult, err error) error {
-	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.FinalWrites)
-	defer cancel()
-	rc.FinishedAt, rc.Outcome = time.Now(), outcome(rc, result, err)
-	if err != nil && rc.Outcome != task.ReceiptUnknown && errors.Is(context.Cause(ctx), task.ErrShutdown) {
-		return a.settled(final, rc, nil, "") // stays unanswered: a resumed run makes the call again
-	}
-	raw, isError := a.Redact.Text(result.Text), result.IsError
-	switch {
-	case rc.Outcome == task.ReceiptUnknown:
-		raw, isError = unknownText, true
-	case err != nil:
-		raw, isError = errorText("call to "+rc.Connector+" got no answer: "+a.Redact.Text(err.Error())), true
-	}
-	text := cut(raw, a.resultLimit())
-	if text == raw {
-		raw = ""
-	}
-	return a.settled(final, rc, a.toolMessage(turn, rc.CallID, text, isError), raw)
-}
-
-func (a *attempt) settled(ctx context.Context, rc *task.Receipt, msg *task.Message, raw string) error {
-	err := insist(ctx, func() error { return a.Store.Settle(ctx, rc, msg, raw) })
-	if err != nil {
-		return fmt.Errorf("store outcome: %w", err)
-	}
-	a.keep(*rc)
-	if msg != nil {
-		a.msgs = append(a.msgs, *msg)
-	}
-	return nil
-}
-
-// keep puts a receipt into the attempt's own list, once.
-func (a *attempt) keep(rc task.Receipt) {
-	for i := range a.receipts {
-		if a.receipts[i].Seq == rc.Seq {
-			a.receipts[i] = rc
-			return
-		}
-	}
-	a.receipts = append(a.receipts, rc)
-}
-
-// outcome classes what came of a call. One without an answer that may have changed
-// something has an unknown outcome.
-func outcome(rc *task.Receipt, result task.ToolResult, err error) task.ReceiptOutcome {
-	if err == nil && !result.IsError {
-		return task.ReceiptOK
-	}
-	var ce CallError
-	known := errors.As(err, &ce)
-	switch {
-	case err == nil:
-		return task.ReceiptError
-	case rc.Class != string(policy.ClassRead) && (!known || ce.Sent()):
-		return task.ReceiptUnknown
-	case known && ce.Timeout():
-		return task.ReceiptTimeout
-	}
-	return task.ReceiptError
-}
-
-const unknownText = `{"error":"This call was sent, but its outcome is not known: it may or may not have taken effect. It will not be repeated by itself. Check the actual state first, before you do anything that would repeat it.","exit_code":1}`
-
-func errorText(text string) string {
-	data, err := json.Marshal(struct {
-		Error    string `json:"error"`
-		ExitCode int    `json:"exit_code"`
-	}{text, 1})
-	if err != nil {
-		return `{"error":"call failed","exit_code":1}`
-	}
-	return string(data)
-}
-
-// refuse records a call that is not sent, tells the model so and ends the run if
-// refusals repeat.
-func (a *attempt) refuse(ctx context.Context, turn *task.Message, call task.ToolCall, d policy.Decision) error {
-	if d.Kind == "" {
-		d.Kind = task.DecisionDeny
-	}
-	rc := a.receipt(turn, call, d)
-	rc.Outcome, rc.FinishedAt = task.ReceiptNone, rc.StartedAt
-	if ask := a.approvalOf(turn.Step, call.ID); ask != nil {
-		rc.ApprovalID = ask.ID
-	}
-	answer := d.Answer
-	if answer == "" {
-		answer = errorText("This call was NOT run: " + d.Rule)
-	}
-	msg := a.toolMessage(turn, call.ID, a.Redact.Text(answer), true)
-	if err := a.Store.Refuse(ctx, rc, msg, nil); err != nil {
-		return fmt.Errorf("store refusal: %w", err)
-	}
-	a.keep(*rc)
-	a.msgs = append(a.msgs, *msg)
-	a.log.Warn("call refused", zap.String("connector", d.Connector), zap.String("tool", d.Tool), zap.String("name", call.Name),
-		zap.String("code", string(d.Code)), zap.String("rule", d.Rule))
-	return a.afterRefusal(d)
-}
-
-// afterRefusal ends the run where going on would only burn its budget.
-func (a *attempt) afterRefusal(d policy.Decision) error {
-	switch {
-	case d.Kind == task.DecisionAbort && d.Code == policy.CodeLimit:
-		return &stop{task.Limited, d.Rule}
-	case d.Kind == task.DecisionAbort && d.Code == policy.CodeRepeatedCall:
-		a.run.Mark(task.MarkRepeatedCall)
-		return a.fail("%s", d.Rule)
-	case d.Kind == task.DecisionAbort:
-		return a.fail("%s", d.Rule)
-	case d.Code.Refusal() && a.denialsInARow() >= maxInARow:
-		a.run.Mark(task.MarkRepeatedDenial)
-		return a.fail("%d calls in a row were refused; the last: %s", maxInARow, d.Rule)
-	}
-	if d.Code == policy.CodeInvalidArguments || d.Code == policy.CodeUnknownTool {
-		return a.bad(d.Rule)
-	}
-	return nil
-}
-
-// bad counts a call that could not be made and ends the run after some in a row.
-func (a *attempt) bad(why string) error {
-	if a.badRow++; a.badRow >= maxInARow {
-		return a.fail("%d calls in a row could not be made; the last: %s", maxInARow, why)
-	}
-	return nil
-}
-
-// denialsInARow counts the refusals by policy at the end of the run's receipts.
-func (a *attempt) denialsInARow() int {
-	n := 0
-	for i := len(a.receipts) - 1; i >= 0 && policy.Code(a.receipts[i].Code).Refusal(); i-- {
-		if a.receipts[i].Decision == task.DecisionPark {
-			break
-		}
-		n++
-	}
-	return n
-}
-
-// refused counts the calls that policy refused in the whole run.
-func (a *attempt) refused() int {
-	n := 0
-	for _, rc := range a.receipts {
-		if policy.Code(rc.Code).Refusal() && rc.Decision != task.DecisionPark {
-			n++
-		}
-	}
-	return n
-}
-
-func (a *attempt) lastRefusal() string {
-	for i := len(a.receipts) - 1; i >= 0; i-- {
-		rc := a.receipts[i]
-		if policy.Code(rc.Code).Refusal() && rc.Decision != task.DecisionPark {
-			return fmt.Sprintf("%s/%s was refused: %s", rc.Connector, rc.Tool, rc.Rule)
-		}
-	}
-	return ""
-}
-
 // dispatched counts the calls that were sent in the whole run.
 func (a *attempt) dispatched() int {
 	n := 0
@@ -419,14 +215,4 @@ func (a *attempt) repeats(turn *task.Message, call task.ToolCall) int {
 		}
 	}
 	return n
-}
-
-// sawUntrusted tells whether an untrusted result was read in this run.
-func (a *attempt) sawUntrusted(eff policy.Effective) bool {
-	for _, rc := range a.receipts {
-		if rc.Decision == task.DecisionAllow && policy.HasFlag(eff.Connectors[rc.Connector], rc.Tool, policy.FlagUntrusted) {
-			a.run.Mark(task.MarkUntrusted)
-		}
-	}
-	return a.run.HasMark(task.MarkUntrusted)
 }

@@ -182,7 +182,7 @@ func hanging(t *testing.T, cause error) (*looptest.World, *looptest.Server, cont
 	return w, server, ctx
 }
 
-func goCtx(t *testing.T, w *looptest.World, ctx context.Context, run string) looptest.Result {
+func goCtx(ctx context.Context, t *testing.T, w *looptest.World, run string) looptest.Result {
 	t.Helper()
 	if err := w.Runner.Run(ctx, run); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestShutdownInARead(t *testing.T) {
 	w, server, ctx := hanging(t, task.ErrShutdown)
 	w.Answers(looptest.Ask(look, "{}"), looptest.Say("I am done."))
 	run := w.Start("brief")
-	r := goCtx(t, w, ctx, run)
+	r := goCtx(ctx, t, w, run)
 	ended(t, r, task.StatusInterrupted, "shutting down")
 	if len(r.Answers()) != 0 {
 		t.Errorf("answers %v: the read is to be made again", r.Answers())
@@ -208,7 +208,7 @@ func TestShutdownInAWrite(t *testing.T) {
 	w, server, ctx := hanging(t, task.ErrShutdown)
 	w.Answers(looptest.Ask(note, hello), looptest.Say("I am done."))
 	run := w.Start("brief")
-	r := goCtx(t, w, ctx, run)
+	r := goCtx(ctx, t, w, run)
 	if r.Run.Execution != task.Interrupted || !r.Run.HasMark(task.MarkUnknownEffect) {
 		t.Errorf("run %s, marks %v", r.Run.Execution, r.Run.Marks)
 	}
@@ -223,7 +223,7 @@ func TestCancelInACall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, _, ctx := hanging(t, &task.CancelledError{Reason: "cancelled by alice"})
 			w.Answers(looptest.Ask(name, hello))
-			r := goCtx(t, w, ctx, w.Start("brief"))
+			r := goCtx(ctx, t, w, w.Start("brief"))
 			ended(t, r, want, "cancelled by alice")
 			if r.Run.Execution != task.Cancelled || len(r.Answers()) != 1 {
 				t.Errorf("run %s with %d answers", r.Run.Execution, len(r.Answers()))
@@ -245,7 +245,7 @@ func TestShutdownInAModelCall(t *testing.T) {
 		return nil, ctx.Err()
 	}))
 	run := w.Start("brief")
-	ended(t, goCtx(t, w, ctx, run), task.StatusInterrupted, "shutting down")
+	ended(t, goCtx(ctx, t, w, run), task.StatusInterrupted, "shutting down")
 	w.Answers(looptest.Say("I am done."))
 	r := w.Resume(run)
 	ended(t, r, task.StatusOK, "")
@@ -264,7 +264,7 @@ func TestAnswerThatComesWithTheShutdownIsBooked(t *testing.T) {
 		r.Usage = task.Usage{Input: 1000, Output: 10}
 		return &r, nil
 	}))
-	r := goCtx(t, w, ctx, w.Start("brief"))
+	r := goCtx(ctx, t, w, w.Start("brief"))
 	ended(t, r, task.StatusInterrupted, "")
 	if r.Run.Usage.Tokens() != 1010 {
 		t.Errorf("booked %d tokens, want 1010", r.Run.Usage.Tokens())

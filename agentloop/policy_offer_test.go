@@ -138,6 +138,9 @@ func TestCase03UnreadableIsNotUnrestricted(t *testing.T) {
 			ended(t, r, task.StatusDenied, "policy could not be read")
 			codes(t, r, "", policy.CodePolicyError)
 			saw(t, server, "look {}")
+			if got, want := offered(t, w, 1), offered(t, w, 0); !slices.Equal(got, want) {
+				t.Errorf("then offered %q, want what was known last: %q", got, want)
+			}
 			if !r.Run.HasMark(task.MarkPolicyUnreadable) {
 				t.Errorf("marks %v", r.Run.Marks)
 			}

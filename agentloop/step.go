@@ -57,7 +57,7 @@ func (a *attempt) message(resp *llm.Response, offer policy.Offer) *task.Message 
 	for i, call := range resp.Calls {
 		call.Name = a.Redact.Text(call.Name)
 		call.Arguments, call.Secret = a.redactArguments(call.Arguments)
-		if call.ID == "" || a.knownCall(call.ID) || duplicate(resp.Calls[:i], call.ID) || duplicate(msg.Calls, call.ID) {
+		if call.ID == "" || a.knownCall(call.ID) || duplicate(msg.Calls, call.ID) {
 			call.ID = a.freshID(msg, i+1)
 		}
 		msg.Calls = append(msg.Calls, call)

@@ -64,3 +64,12 @@ func anyUntrusted(eff policy.Effective, receipts []task.Receipt) bool {
 	}
 	return false
 }
+
+// sawUntrusted tells whether untrusted text was read in this run, or by an earlier
+// one whose words it began with.
+func (a *attempt) sawUntrusted(eff policy.Effective) bool {
+	if anyUntrusted(eff, a.receipts) {
+		a.run.Mark(task.MarkUntrusted)
+	}
+	return a.run.HasMark(task.MarkUntrusted)
+}
