@@ -16,6 +16,9 @@ import (
 
 // listen opens the control socket: the one that systemd hands over, or our own.
 func (h *house) listen(a *app) (net.Listener, error) {
+	if a.listener != nil {
+		return a.listener(), nil
+	}
 	given, err := systemd.Listeners(a.getenv)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -72,10 +73,11 @@ type app struct {
 	out, err io.Writer
 	getenv   func(string) string
 
-	// Of tests: how connectors are opened, and how often files are looked at
-	// without the kernel's help.
-	dial func(context.Context, task.Connector) (mcp.Transport, error)
-	poll time.Duration
+	// Of tests: how connectors are opened, how often files are looked at without
+	// the kernel's help, and what is listened on instead of a socket.
+	dial     func(context.Context, task.Connector) (mcp.Transport, error)
+	poll     time.Duration
+	listener func() net.Listener
 }
 
 // exit is an error that carries the exit code of DESIGN, section 11.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +27,7 @@ func testApp(t *testing.T, files map[string]string) *app {
 		ConfigDir: filepath.Join(dir, "config"), StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"),
 		LogLevel: "error", LogFormat: "json", Workers: 4, Grace: time.Second, Timezone: "UTC",
 	}
+	a.listener = func() net.Listener { return &deaf{closed: make(chan struct{})} }
 	if err := a.complete(a.getenv); err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +42,25 @@ func testApp(t *testing.T, files map[string]string) *app {
 	}
 	return a
 }
+
+// deaf is a listener that nobody calls. Waiting on a real socket would stop the
+// time of a bubble.
+type deaf struct {
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (d *deaf) Accept() (net.Conn, error) {
+	<-d.closed
+	return nil, net.ErrClosed
+}
+
+func (d *deaf) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return nil
+}
+
+func (d *deaf) Addr() net.Addr { return &net.UnixAddr{Name: "deaf", Net: "unix"} }
 
 // deskServer answers look, note and wipe, in memory.
 func deskServer(calls map[string]int) func(context.Context, task.Connector) (mcp.Transport, error) {
