@@ -50,6 +50,10 @@ type DB struct {
 	write *bun.DB
 	read  *bun.DB
 	log   *zap.Logger
+	// turn is held while a write transaction begins. It guards lax, which says that
+	// SQLite's one write connection may not sync each transaction.
+	turn chan struct{}
+	lax  bool
 }
 
 // writerKey is the advisory lock that makes PostgreSQL take one writer at a
@@ -61,7 +65,7 @@ const writerKey = 0x72756e6e657264
 // *NewerError and a damaged one with ErrCorrupt, and changes neither.
 func Open(ctx context.Context, o Options) (*DB, error) {
 	o = o.withDefaults()
-	d := &DB{opts: o, log: o.Logger}
+	d := &DB{opts: o, log: o.Logger, turn: make(chan struct{}, 1)}
 	if err := d.connect(); err != nil {
 		return nil, wrap("open database "+d.name(), err)
 	}
@@ -179,14 +183,35 @@ func (d *DB) reading(ctx context.Context, fn func(context.Context, bun.IDB) erro
 	return fn(ctx, d.read)
 }
 
-// writing runs fn in one write transaction, which no other writer overlaps.
-func (d *DB) writing(ctx context.Context, fn func(context.Context, bun.Tx) error) (err error) {
+// writing runs fn in one write transaction, which no other writer overlaps. It is
+// on the disk when writing returns.
+func (d *DB) writing(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
+	return d.transact(ctx, syncFull, fn)
+}
+
+// writingAhead is writing for what the next durable transaction takes to the disk
+// along with itself: a log is synced from its beginning, so that nothing later
+// survives a power cut without it. It is for what has no effect outside the
+// database before such a transaction, and would be decided alike once more if it
+// was lost; it saves the wait for the disk. Everyone sees it at once, and a crash
+// of the process loses nothing.
+func (d *DB) writingAhead(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
+	return d.transact(ctx, syncNormal, fn)
+}
+
+// The synchronous settings of SQLite that are used.
+const (
+	syncFull   = "FULL"
+	syncNormal = "NORMAL"
+)
+
+func (d *DB) transact(ctx context.Context, sync string, fn func(context.Context, bun.Tx) error) (err error) {
 	if d.write == nil {
 		return ErrReadOnly
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	tx, err := d.write.BeginTx(ctx, nil)
+	tx, err := d.begin(ctx, sync)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -204,6 +229,36 @@ func (d *DB) writing(ctx context.Context, fn func(context.Context, bun.Tx) error
 		return err
 	}
 	return tx.Commit()
+}
+
+// begin waits for the writer's turn and begins a transaction with the setting. Turns
+// are taken in the order of asking.
+func (d *DB) begin(ctx context.Context, sync string) (tx bun.Tx, err error) {
+	select {
+	case d.turn <- struct{}{}:
+	case <-ctx.Done():
+		return tx, ctx.Err()
+	}
+	defer func() { <-d.turn }()
+	if err := d.setSync(ctx, sync); err != nil {
+		return tx, err
+	}
+	return d.write.BeginTx(ctx, nil)
+}
+
+// setSync gives the one write connection of SQLite the setting that is wanted. A
+// connection that the pool opened anew has the full one, whatever is noted.
+func (d *DB) setSync(ctx context.Context, sync string) error {
+	lax := sync == syncNormal
+	if d.path == "" || d.lax == lax {
+		return nil
+	}
+	d.lax = true // until the full setting is known to be back
+	if _, err := d.write.ExecContext(ctx, "PRAGMA synchronous = "+sync); err != nil {
+		return err
+	}
+	d.lax = lax
+	return nil
 }
 
 // chunk is how many rows go into one statement.

@@ -46,10 +46,11 @@ func (d *DB) Cursors(ctx context.Context) (map[string]task.Cursor, error) {
 // Fire runs one transaction over the named tasks, as scheduler.Store states it.
 // A name that comes twice is decided once. A plan whose cursor is the zero
 // Cursor leaves the stored one alone. Interrupted runs in Cancel are ended like
-// queued and waiting ones, since no worker holds them either.
+// queued and waiting ones, since no worker holds them either. It is written ahead:
+// instants that a power cut takes back are fired again, or caught up with.
 func (d *DB) Fire(ctx context.Context, tasks []string, decide func(task.FireState) task.FirePlan) ([]task.Run, error) {
 	var inserted []task.Run
-	err := d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err := d.writingAhead(ctx, func(ctx context.Context, tx bun.Tx) error {
 		inserted = nil
 		pauses, err := pausesBy(ctx, tx)
 		if err != nil {

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/uptrace/bun"
 
 	"runnerd/task"
 )
@@ -317,4 +320,37 @@ func TestInsideSynctest(t *testing.T) {
 		}
 		ok(t, d.Close())
 	})
+}
+
+// TestSyncOfTransactions: only what may be written ahead is not synced by itself,
+// whatever came before it on the one connection.
+func TestSyncOfTransactions(t *testing.T) {
+	sqliteOnly(t)
+	d := openTest(t, Options{})
+	level := func(write func(context.Context, func(context.Context, bun.Tx) error) error) (n int) {
+		t.Helper()
+		ok(t, write(ctx, func(ctx context.Context, tx bun.Tx) error {
+			return tx.NewRaw("PRAGMA synchronous").Scan(ctx, &n)
+		}))
+		return n
+	}
+	const normal, full = 1, 2
+	for i, want := range []int{full, normal, normal, full, full, normal, full} {
+		write := d.writing
+		if want == normal {
+			write = d.writingAhead
+		}
+		if got := level(write); got != want {
+			t.Errorf("transaction %d has synchronous %d, want %d", i, got, want)
+		}
+	}
+	level(d.writingAhead)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := d.writing(gone, func(context.Context, bun.Tx) error { return nil }); err == nil {
+		t.Error("a write whose context has ended was made")
+	}
+	if got := level(d.writing); got != full {
+		t.Errorf("synchronous %d after a failed begin, want %d", got, full)
+	}
 }

@@ -12,9 +12,10 @@ import (
 // Claim moves one runnable run to running, as dispatch.Store states it. A session
 // belongs to one run from its first claim to its end: while such a run waits,
 // backs off or is interrupted, its transcript may hold an unanswered call, so
-// that no other run of the session is started.
+// that no other run of the session is started. It is written ahead: the run's first
+// message or end takes it to the disk before anything else comes of it.
 func (d *DB) Claim(ctx context.Context, now time.Time) (run task.Run, ok bool, err error) {
-	err = d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = d.writingAhead(ctx, func(ctx context.Context, tx bun.Tx) error {
 		var rows []runRow
 		if err := interruptedQuery(tx, &rows).Scan(ctx); err != nil {
 			return err

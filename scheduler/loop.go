@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,6 +25,9 @@ const (
 	// minHold and maxHold are the first and the longest pause after an error.
 	minHold = 250 * time.Millisecond
 	maxHold = 30 * time.Second
+	// announceAfter is how long runs are kept back from Enqueued at most while
+	// others are fired, but for the transaction under way.
+	announceAfter = time.Second
 	// lateWarning is how late a firing is logged as a warning.
 	lateWarning = 10 * time.Second
 )
@@ -127,12 +131,17 @@ func (s *Scheduler) turn(ctx context.Context) {
 			break
 		}
 		t.fire(ctx, jobs)
+		if time.Since(began) > announceAfter {
+			t.enqueue()
+		}
 	}
+	t.enqueue()
 	if jobs := s.changed(); len(jobs) > 0 && ctx.Err() == nil {
 		t.fire(ctx, jobs)
 	} else {
 		s.hold(jobs, t.now)
 	}
+	t.enqueue()
 	s.turned.Store(time.Now().UnixNano())
 	t.sum.At, t.sum.Took = t.now, time.Since(began)
 	s.report(t.sum)
@@ -205,6 +214,8 @@ type turn struct {
 	now   time.Time
 	tries int
 	sum   Turn
+	// inserted are runs that Enqueued was not told of yet.
+	inserted []task.Run
 }
 
 // fire writes a batch. Where the store refuses it, the halves are tried apart,
@@ -219,6 +230,7 @@ func (t *turn) fire(ctx context.Context, jobs []*job) {
 func (t *turn) prepare(ctx context.Context, jobs []*job) {
 	bounded, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
+	var asked []*job
 	for _, j := range jobs {
 		f := &j.firing
 		f.Now, f.Host, f.NewID = t.now, t.opts.Host, t.opts.NewID
@@ -228,10 +240,29 @@ func (t *turn) prepare(ctx context.Context, jobs []*job) {
 		if t.opts.Gate == nil || f.Retired || !f.Task.Enabled || !j.settled && len(f.Schedule.once(t.now)) == 0 {
 			continue
 		}
-		if reason, detail := t.opts.Gate(bounded, f.Task.ID, t.now); reason != "" {
-			f.Refused = because(reason, detail)
+		asked = append(asked, j)
+	}
+	for _, j := range t.screen(bounded, asked) {
+		if reason, detail := t.opts.Gate(bounded, j.firing.Task.ID, t.now); reason != "" {
+			j.firing.Refused = because(reason, detail)
 		}
 	}
+}
+
+// screen leaves out the jobs that Gate has nothing to say about.
+func (t *turn) screen(ctx context.Context, jobs []*job) []*job {
+	if t.opts.Screen == nil || len(jobs) == 0 {
+		return jobs
+	}
+	ids := make([]string, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.firing.Task.ID
+	}
+	named := make(map[string]bool, len(jobs))
+	for _, id := range t.opts.Screen(ctx, ids) {
+		named[id] = true
+	}
+	return slices.DeleteFunc(jobs, func(j *job) bool { return !named[j.firing.Task.ID] })
 }
 
 // old finds the schedule of a cursor's revision.
@@ -356,9 +387,15 @@ func (t *turn) announce(runs []task.Run, plans map[string]outcome) {
 			t.sum.Late = max(t.sum.Late, t.now.Sub(run.Due))
 		}
 	}
-	if len(runs) > 0 && t.opts.Enqueued != nil {
-		t.opts.Enqueued(runs)
+	t.inserted = append(t.inserted, runs...)
+}
+
+// enqueue tells of the runs that were inserted since it was last called.
+func (t *turn) enqueue() {
+	if len(t.inserted) > 0 && t.opts.Enqueued != nil {
+		t.opts.Enqueued(t.inserted)
 	}
+	t.inserted = nil
 }
 
 // hold puts entries back with their instants untouched, to be tried again after

@@ -32,7 +32,12 @@ type Options struct {
 	// task.Reason*, makes its runs skipped, with the detail. It must be quick: its
 	// context ends after 5 seconds for all the tasks of a batch together.
 	Gate func(ctx context.Context, taskID string, now time.Time) (reason, detail string)
-	// Enqueued is told of runs that were inserted. It must not block.
+	// Screen names those of a batch's tasks that Gate has to be asked about, as far
+	// as that can be told for all of them at once; nil: all. It has Gate's context.
+	Screen func(ctx context.Context, tasks []string) []string
+	// Enqueued is told of runs that were inserted, once all that are due have been,
+	// so that runs which start at once do not hold up the firing of the others; if
+	// that takes long, in several parts. It must not block.
 	Enqueued func(runs []task.Run)
 	// Cancel is told of an active run that a worker may hold and that overlap:
 	// replace ends. It must not block.

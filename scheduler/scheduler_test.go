@@ -391,10 +391,36 @@ func TestPausedDisabledBudget(t *testing.T) {
 	})
 }
 
+// Gate is asked about the tasks that Screen names, and about no others.
+func TestScreen(t *testing.T) {
+	bubble(t, func(r *rig) {
+		var asked, screened []string
+		r.opts.Gate = func(_ context.Context, id string, _ time.Time) (string, string) {
+			asked = append(asked, id)
+			return task.ReasonBudget, ""
+		}
+		r.opts.Screen = func(_ context.Context, tasks []string) []string {
+			screened = append(screened, tasks...)
+			return []string{"b", "nobody"}
+		}
+		r.start(entry("a", "@hourly"), entry("b", "@hourly"), entry("off", "@hourly", func(t *task.Task) { t.Enabled = false }))
+		defer r.stop()
+		r.pass(61 * time.Minute)
+		r.wantRows("a", "1 run")
+		r.wantRows("b", "1 skipped budget")
+		slices.Sort(screened)
+		if !slices.Equal(asked, []string{"b"}) || !slices.Equal(screened, []string{"a", "b"}) {
+			t.Errorf("asked about %v of %v", asked, screened)
+		}
+	})
+}
+
 // TestManyAtOnce is fault case 12.
 func TestManyAtOnce(t *testing.T) {
 	bubble(t, func(r *rig) {
 		const n = 10000
+		var told []int
+		r.opts.Enqueued = func(runs []task.Run) { told = append(told, len(runs)) }
 		var entries []scheduler.Entry
 		for i := range n {
 			entries = append(entries, entry(fmt.Sprintf("t%05d", i), "0 9 * * *"))
@@ -406,6 +432,9 @@ func TestManyAtOnce(t *testing.T) {
 		turns := r.turns()
 		if len(turns) != 1 || turns[0].Runs != n {
 			t.Errorf("turns %+v, want one with %d runs", turns, n)
+		}
+		if !slices.Equal(told, []int{n}) {
+			t.Errorf("told of runs in parts of %v, want all at once", told)
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uptrace/bun"
+
 	"runnerd/policy"
 	"runnerd/task"
 )
@@ -144,6 +146,43 @@ func (s *Store) readEffective(ctx context.Context, taskID, session, project stri
 		return policy.Effective{}, err
 	}
 	return b.build()
+}
+
+// DayLimits says where limits per day stand, in whatever layer.
+type DayLimits struct {
+	Daemon          bool
+	Projects, Tasks map[string]bool // by id
+}
+
+// DayLimits looks, for all of the tasks at once, for limits per day that could
+// stop them: their own, those of any project and the daemon's. What is malformed
+// counts as one.
+func (s *Store) DayLimits(ctx context.Context, tasks []string) (DayLimits, error) {
+	ctx, cancel := s.reading(ctx)
+	defer cancel()
+	found := DayLimits{Projects: map[string]bool{}, Tasks: map[string]bool{}}
+	var rows []struct {
+		Scope policy.Scope `bun:"scope"`
+		ID    string       `bun:"id"`
+	}
+	err := s.read.NewSelect().Model((*ruleRow)(nil)).Column("scope", "id").
+		Where("r.limits LIKE '%per_day%' OR r.limits NOT LIKE '{%}'").
+		Where("r.scope IN (?) OR (r.scope = ? AND r.id IN (?))", bun.List([]policy.Scope{scopeDaemon, policy.ScopeProject}), policy.ScopeTask, bun.List(tasks)).
+		Scan(ctx, &rows)
+	if err != nil {
+		return DayLimits{}, fmt.Errorf("read limits per day: %w", err)
+	}
+	for _, r := range rows {
+		switch r.Scope {
+		case policy.ScopeTask:
+			found.Tasks[r.ID] = true
+		case policy.ScopeProject:
+			found.Projects[r.ID] = true
+		default:
+			found.Daemon = true
+		}
+	}
+	return found, nil
 }
 
 // builder turns rows into an Effective.

@@ -1,7 +1,9 @@
 package taskpolicy
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"runnerd/policy"
@@ -52,6 +54,40 @@ func TestSyncManyFiles(t *testing.T) {
 	e, err := s.Effective(t.Context(), rows[n/2].ID, rows[n/2].ID, "")
 	if err != nil || !e.TaskConnectors.Declared() || e.TaskConnectors.Len() != 0 || e.OnAsk != policy.OnAskPark {
 		t.Errorf("%+v %v", e, err)
+	}
+}
+
+func TestDayLimits(t *testing.T) {
+	s := open(t, dbPath(t))
+	runs, steps := 3, 5
+	perDay, perRun := &policy.Limits{RunsPerDay: &runs}, &policy.Limits{Steps: &steps}
+	rows := []Row{
+		{policy.ScopeTask, "daily", policy.Fields{Limits: perDay}}, {policy.ScopeTask, "other", policy.Fields{Limits: perDay}},
+		{policy.ScopeTask, "plain", policy.Fields{Limits: perRun}}, {policy.ScopeTask, "edited", policy.Fields{}},
+		{policy.ScopeProject, "ops", policy.Fields{Limits: perDay}}, {policy.ScopeProject, "free", policy.Fields{}},
+	}
+	asked := []string{"daily", "plain", "edited", "nobody"}
+	look := func(day policy.Limits) DayLimits {
+		t.Helper()
+		if err := s.SyncFiles(t.Context(), rows, day, "files"); err != nil {
+			t.Fatal(err)
+		}
+		found, err := s.DayLimits(t.Context(), asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	want := DayLimits{Tasks: map[string]bool{"daily": true}, Projects: map[string]bool{"ops": true}}
+	if got := look(policy.Limits{}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if _, err := s.Set(t.Context(), Change{Scope: policy.ScopeTask, ID: "edited", By: "test", Patch: map[string]json.RawMessage{"limits": json.RawMessage(`{"cost_per_day":2}`)}}); err != nil {
+		t.Fatal(err)
+	}
+	want.Daemon, want.Tasks["edited"] = true, true
+	if got := look(*perDay); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -90,6 +90,32 @@ func dawn(now time.Time, zone *time.Location) time.Time {
 	return time.Date(y, m, day, 0, 0, 0, 0, zone)
 }
 
+// screen names the tasks that gate has to be asked about: those that a limit per
+// day could stop, or all, if that cannot be told at once or a budget was spent that
+// people have yet to hear is there again.
+func (h *house) screen(ctx context.Context, tasks []string) []string {
+	set := h.applied.Load()
+	if set == nil {
+		return tasks
+	}
+	for _, t := range h.care.board.Open("") {
+		if t.Event == alert.EventBudget {
+			return tasks
+		}
+	}
+	limits, err := h.rules.DayLimits(ctx, tasks)
+	if err != nil || limits.Daemon {
+		return tasks
+	}
+	var ask []string
+	for _, id := range tasks {
+		if limits.Tasks[id] || limits.Projects[set.Tasks[id].Task.Project] {
+			ask = append(ask, id)
+		}
+	}
+	return ask
+}
+
 // gate says why an instant of a task must be skipped before it becomes a run: the
 // day's budget is spent. People are told once, and once when it is over.
 func (h *house) gate(ctx context.Context, taskID string, now time.Time) (reason, detail string) {
