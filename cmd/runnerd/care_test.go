@@ -188,7 +188,7 @@ func TestFailuresAreToldOnce(t *testing.T) {
 				t.Errorf("open troubles: %v %v", open, err)
 			}
 		})
-		for name, text := range map[string]string{"scripts/say.yaml": sayHello, "tasks/bad.md": "Hello?\n"} {
+		for name, text := range map[string]string{"scripts/say.yaml": sayHello, "tasks/bad.md": "---\nenabled: false\n---\nHello?\n"} {
 			if err := os.WriteFile(filepath.Join(a.ConfigDir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
