@@ -274,7 +274,7 @@ func TestSecretsStayOut(t *testing.T) {
 	res.Text = "the password is " + secret
 	reports := d.Deliver(t.Context(), res)
 	for _, file := range []string{"f", "stdin"} {
-		if got := content(t, filepath.Join(dir, file)); got != "the password is ***" {
+		if got := content(t, filepath.Join(dir, file)); got != "the password is ***\n" {
 			t.Errorf("%s: %q", file, got)
 		}
 	}

@@ -93,13 +93,18 @@ func (d *Deliverer) message(res Result) message {
 	}
 }
 
-// body is the text, led by a line of our own when the run was not ok or has
-// nothing to say, so that half a result cannot pass for a whole one.
+// body is the text, ended by a line end, and led by a line of our own when the run
+// was not ok or has nothing to say, so that half a result cannot pass for a whole
+// one.
 func body(res Result) string {
 	text := strings.TrimSpace(res.Text)
 	status := res.Run.Status()
+	whole := res.Text
+	if !strings.HasSuffix(whole, "\n") {
+		whole += "\n"
+	}
 	if status == task.StatusOK && text != "" {
-		return res.Text
+		return whole
 	}
 	line := fmt.Sprintf("[runnerd: task %s, run %s ended: %s", res.Run.Task, res.Run.ID, status)
 	if reason := oneLine(res.Run.Reason); reason != "" {
@@ -108,7 +113,7 @@ func body(res Result) string {
 	if text == "" {
 		return line + "; it left no text]\n"
 	}
-	return line + "]\n\n" + res.Text
+	return line + "]\n\n" + whole
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

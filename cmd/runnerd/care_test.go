@@ -295,7 +295,7 @@ func TestLostDelivery(t *testing.T) {
 			same(t, "told when it works", told.take(t), []string{"over: brief: result not delivered"})
 		})
 	})
-	if text, err := os.ReadFile(dir + "/no-dir/bad"); err != nil || string(text) != "Hello." {
+	if text, err := os.ReadFile(dir + "/no-dir/bad"); err != nil || string(text) != "Hello.\n" {
 		t.Errorf("delivered %q, %v", text, err)
 	}
 }

@@ -213,7 +213,7 @@ func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
 	}
 	fmt.Fprintln(a.out)
 	p.end(run)
-	return nil
+	return printDeliveries(ctx, a, main, run)
 }
 
 type whyCmd struct {

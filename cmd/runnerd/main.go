@@ -57,7 +57,12 @@ type cli struct {
 	Deny       denyCmd       `cmd:"" help:"Refuse a call that waits."`
 	Policy     policyCmd     `cmd:"" help:"Show and override what a task may do."`
 	Session    sessionCmd    `cmd:"" help:"Show and set what a session may reach."`
+	Pause      pauseCmd      `cmd:"" help:"Skip a task's instants, or every task's, until resumed."`
+	Resume     resumeCmd     `cmd:"" help:"End a pause."`
 	Connectors connectorsCmd `cmd:"" help:"List connectors and their tools."`
+	Cost       costCmd       `cmd:"" help:"Show what was spent, per day and task."`
+	Audit      auditCmd      `cmd:"" help:"Show who did what, and verify that the record is whole."`
+	Backup     backupCmd     `cmd:"" help:"Copy both databases into a new directory."`
 	Doctor     doctorCmd     `cmd:"" help:"Look at the machine, the directories and the databases."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schema of a file kind, for editors."`
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve a builtin connector on standard input and output."`

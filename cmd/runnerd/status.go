@@ -19,10 +19,12 @@ func (c statusCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	told := troubled{v, a.openTroubles(ctx)}
 	if c.JSON {
-		return writeJSON(a.out, v)
+		return writeJSON(a.out, told)
 	}
 	printStatus(a, v)
+	told.print(a)
 	return nil
 }
 

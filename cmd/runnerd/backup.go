@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"runnerd/db"
+	"runnerd/taskpolicy"
+)
+
+type backupCmd struct {
+	Dir  string `arg:"" help:"Directory to make; it must not exist, or be empty." type:"path"`
+	JSON bool   `help:"Print the manifest."`
+}
+
+// Help says what is in a backup and how to go back to it.
+func (backupCmd) Help() string {
+	return "Copies both databases, each as it stands at one moment, beside a manifest with their checksums. The daemon may run. " +
+		"To go back: stop the daemon and put both files into the state directory under these names, without the old -wal and -shm files. " +
+		"Credentials and the config directory are not in it."
+}
+
+// manifest describes a backup; it is the last file written.
+type manifest struct {
+	Version string       `json:"version"`
+	At      time.Time    `json:"at"`
+	Files   []backupFile `json:"files"`
+}
+
+type backupFile struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+const manifestName = "manifest.json"
+
+func (c backupCmd) Run(ctx context.Context, a *app) error {
+	if isURL(a.Database) || isURL(a.PolicyDatabase) {
+		return usage("a database is on PostgreSQL, which has tools of its own: pg_dump")
+	}
+	for _, file := range []string{a.Database, a.PolicyDatabase} {
+		if _, err := os.Stat(file); err != nil {
+			return usage("there is nothing to back up yet: %v", err)
+		}
+	}
+	if err := emptyDir(c.Dir); err != nil {
+		return err
+	}
+	m := manifest{Version: versionText(), At: time.Now().UTC().Truncate(time.Second)}
+	if err := a.copyDatabases(ctx, c.Dir); err != nil {
+		return err
+	}
+	for _, name := range []string{"runnerd.db", "task_policies.db"} {
+		f, err := describe(c.Dir, name)
+		if err != nil {
+			return err
+		}
+		m.Files = append(m.Files, f)
+	}
+	if err := m.write(filepath.Join(c.Dir, manifestName)); err != nil {
+		return err
+	}
+	if c.JSON {
+		return writeJSON(a.out, m)
+	}
+	for _, f := range m.Files {
+		fmt.Fprintf(a.out, "%s  %s, %d bytes\n", f.SHA256[:16], filepath.Join(c.Dir, f.Name), f.Bytes)
+	}
+	return nil
+}
+
+// emptyDir makes a directory that nobody but us can read, or takes an empty one.
+func emptyDir(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return usage("make backup directory: %v", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return usage("backup directory: %v", err)
+	}
+	if len(entries) > 0 {
+		return usage("%s is not empty, and a backup overwrites nothing; name a new directory", dir)
+	}
+	return nil
+}
+
+func (a *app) copyDatabases(ctx context.Context, dir string) error {
+	main, err := db.Open(ctx, db.Options{DSN: a.Database, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(main.Backup(ctx, filepath.Join(dir, "runnerd.db")), main.Close()); err != nil {
+		return err
+	}
+	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: a.PolicyDatabase})
+	if err != nil {
+		return err
+	}
+	return errors.Join(rules.Backup(ctx, filepath.Join(dir, "task_policies.db")), rules.Close())
+}
+
+func describe(dir, name string) (backupFile, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return backupFile{}, fmt.Errorf("read backup: %w", err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, f)
+	if err != nil {
+		return backupFile{}, fmt.Errorf("read backup: %w", err)
+	}
+	return backupFile{Name: name, Bytes: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+func (m manifest) write(path string) error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	_, err = f.Write(append(data, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"runnerd/db"
+)
+
+type pauseCmd struct {
+	Task string `arg:"" optional:"" help:"Task to pause."`
+	All  bool   `help:"Pause every task."`
+	Note string `help:"Why; it is shown wherever the pause is." placeholder:"TEXT"`
+}
+
+// Help says what a pause does and what it does not.
+func (pauseCmd) Help() string {
+	return "A paused task's instants are recorded as skipped(paused) until `runnerd resume`. A run under way goes on, " +
+		"and `runnerd run` still runs it. A pause survives a restart."
+}
+
+func (c pauseCmd) Run(ctx context.Context, a *app) error {
+	name, err := a.pausable(ctx, c.Task, c.All)
+	if err != nil {
+		return err
+	}
+	if client := a.live(ctx); client != nil {
+		id := name
+		if c.All {
+			id = ""
+		}
+		_, err = client.Pause(ctx, id, c.Note)
+		err = remote(err)
+	} else {
+		err = a.writing(ctx, func(main *db.DB) error {
+			return main.SetPause(ctx, db.Pause{Task: name, Note: c.Note, By: whoami(), At: time.Now()})
+		})
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "%s paused; `%s resume %s` ends it\n", pausedName(name), a.again(), argument(c.Task))
+	return nil
+}
+
+type resumeCmd struct {
+	Task string `arg:"" optional:"" help:"Task to resume."`
+	All  bool   `help:"End the pause of every task. Tasks that were paused by name stay so."`
+}
+
+func (c resumeCmd) Run(ctx context.Context, a *app) error {
+	name, err := a.pausable(ctx, c.Task, c.All)
+	if err != nil {
+		return err
+	}
+	var was bool
+	if client := a.live(ctx); client != nil {
+		id := name
+		if c.All {
+			id = ""
+		}
+		v, rerr := client.Resume(ctx, id)
+		was, err = v.Was, remote(rerr)
+	} else {
+		err = a.writing(ctx, func(main *db.DB) (err error) {
+			was, err = main.Resume(ctx, name)
+			return err
+		})
+	}
+	switch {
+	case err != nil:
+		return err
+	case !was:
+		fmt.Fprintf(a.out, "%s was not paused\n", pausedName(name))
+	default:
+		fmt.Fprintf(a.out, "%s resumed\n", pausedName(name))
+	}
+	return nil
+}
+
+// pausable is the name under which a pause is kept: a task's that there is, or
+// everything's.
+func (a *app) pausable(ctx context.Context, id string, all bool) (string, error) {
+	switch {
+	case all && id != "":
+		return "", usage("either a task or --all, not both")
+	case all:
+		return db.Everything, nil
+	case id == "":
+		return "", usage("name a task, or say --all")
+	}
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, err := i.task(id); err != nil {
+		return "", err
+	}
+	return id, nil
+}
+
+// writing lets write change the main database when no daemon runs, or none that
+// answers: the database itself keeps the writers apart.
+func (a *app) writing(ctx context.Context, write func(*db.DB) error) error {
+	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
+		return fmt.Errorf("make state directory: %w", err)
+	}
+	main, err := db.Open(ctx, db.Options{DSN: a.Database})
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(main), main.Close())
+}
+
+// whoami names the person who calls, for the record.
+func whoami() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return "uid " + strconv.Itoa(os.Getuid())
+}
+
+func pausedName(name string) string {
+	if name == db.Everything {
+		return "every task"
+	}
+	return "task " + name
+}
+
+func argument(id string) string {
+	if id == "" {
+		return "--all"
+	}
+	return id
+}
