@@ -34,7 +34,7 @@ func TestRealServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"everything/echo exec deny none", "memory/read_graph read allow ok", "memory/create_entities write allow ok",
+		"everything/echo read allow ok", "everything/get-env exec deny none", "memory/read_graph read allow ok", "memory/create_entities write allow ok",
 		"filesystem/write_file write allow ok", "filesystem/read_text_file read allow ok", "filesystem/write_file write deny none",
 		"thinking/sequentialthinking read allow ok",
 	}
@@ -66,7 +66,7 @@ mcpServers:
 
 const realScript = `
 turns:
-  - call: [{tool: everything/echo, args: {message: hello}}, {tool: memory/read_graph, args: {}}]
+  - call: [{tool: everything/echo, args: {message: hello}}, {tool: everything/get-env, args: {}}, {tool: memory/read_graph, args: {}}]
   - call:
       - tool: memory/create_entities
         args: {entities: [{name: runnerd, entityType: daemon, observations: [runs agents]}]}
