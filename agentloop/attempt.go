@@ -35,6 +35,8 @@ type attempt struct {
 	model     llm.Model
 	modelSpec task.ModelSpec
 	fenced    bool
+	// instructions are the project's, resolved.
+	instructions string
 	// overflowed tells that the vendor has said once that the context is full.
 	overflowed bool
 	room       int // tokens that the history may take, as of the last request
@@ -128,6 +130,9 @@ func (a *attempt) work(ctx context.Context) error {
 	if err := a.openModel(ctx); err != nil {
 		return err
 	}
+	if err := a.instruct(); err != nil {
+		return err
+	}
 	if len(a.msgs) == 0 {
 		if err := a.inherit(ctx); err != nil {
 			return err
@@ -155,6 +160,9 @@ func (a *attempt) work(ctx context.Context) error {
 // open stores the message that begins the run, after everything that would make
 // spending a token pointless has been checked.
 func (a *attempt) open(ctx context.Context) error {
+	for _, file := range a.Files.Stale(a.run.Task) {
+		a.run.Mark(task.MarkConfigKeptOld + ":" + file)
+	}
 	if err := a.checkRequired(ctx); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package agentloop
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -21,8 +22,8 @@ A call that is refused was not run. Do not claim work that no tool call of yours
 // system is byte-stable while the offer does not change.
 func (a *attempt) system(offer policy.Offer) string {
 	parts := []string{preamble}
-	if a.spec.Instructions != "" {
-		parts = append(parts, a.spec.Instructions)
+	if a.instructions != "" {
+		parts = append(parts, a.instructions)
 	}
 	parts = append(parts, grounding.Capability(offeredTools(offer), offer.Down))
 	return strings.Join(parts, "\n\n")
@@ -37,6 +38,16 @@ func offeredTools(offer policy.Offer) []grounding.Offered {
 		list = append(list, grounding.Offered{Tool: reportTool, Class: string(policy.ClassRead)})
 	}
 	return list
+}
+
+// instruct resolves what the project's instructions refer to, once an attempt.
+func (a *attempt) instruct() error {
+	text, err := a.Prompt(a.spec.Instructions)
+	if err != nil {
+		return a.fail("instructions of project %s: %s", a.spec.Project, a.Redact.Text(err.Error()))
+	}
+	a.instructions = a.Redact.Text(text)
+	return nil
 }
 
 // opening is the user message that begins a run: the task's prompt with the time
@@ -93,7 +104,7 @@ func (a *attempt) request(ctx context.Context, offer policy.Offer) (*llm.Request
 		return nil, err
 	}
 	offer = a.shown(offer)
-	req := &llm.Request{System: a.system(offer), Tools: modelTools(offer)}
+	req := &llm.Request{System: a.system(offer), Tools: a.modelTools(offer)}
 	history, err := a.history(ctx, size(req))
 	if err != nil {
 		return nil, err
@@ -102,10 +113,15 @@ func (a *attempt) request(ctx context.Context, offer policy.Offer) (*llm.Request
 	return req, a.bound(ctx, req)
 }
 
-func modelTools(offer policy.Offer) []llm.Tool {
+// modelTools is the offer as a model sees it. A server chose the descriptions, and
+// may know a secret.
+func (a *attempt) modelTools(offer policy.Offer) []llm.Tool {
 	var tools []llm.Tool
 	for _, t := range offer.Tools {
-		tools = append(tools, llm.Tool{Name: t.Slot.Alias, Description: t.Tool.Description, InputSchema: t.Tool.InputSchema})
+		tools = append(tools, llm.Tool{
+			Name: t.Slot.Alias, Description: a.Redact.Text(t.Tool.Description),
+			InputSchema: json.RawMessage(a.Redact.Text(string(t.Tool.InputSchema))),
+		})
 	}
 	if offer.Report {
 		tools = append(tools, reportDefinition)

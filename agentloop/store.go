@@ -86,4 +86,7 @@ type CallError interface {
 // returned here; the last good revision stays in force.
 type Files interface {
 	Freshen(ctx context.Context, taskID string) error
+	// Stale names the files whose last good revision is in force instead of what is
+	// on disk, as far as they decide about the task.
+	Stale(taskID string) []string
 }

@@ -229,6 +229,21 @@ func (h *house) Freshen(ctx context.Context, taskID string) error {
 	return errors.Join(err, h.put(ctx, set))
 }
 
+// Stale implements agentloop.Files.
+func (h *house) Stale(taskID string) []string {
+	set := h.applied.Load()
+	if set == nil {
+		return nil
+	}
+	var files []string
+	for _, f := range set.Kept {
+		if id := taskOf(f); id == "" || id == taskID {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
 // reload reads all files again and puts what is good into force.
 func (h *house) reload(ctx context.Context) error {
 	set, err := h.loader.Load(ctx)

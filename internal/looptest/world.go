@@ -42,6 +42,8 @@ type World struct {
 	// OnFreshen is called where the daemon would look at the files: a test edits
 	// policy there, between two calls.
 	OnFreshen func()
+	// StaleFiles are said to be broken on disk.
+	StaleFiles []string
 	// Before and After are called around what the loop does; see Hook.
 	Before, After Hook
 	Log           *zap.Logger
@@ -128,6 +130,9 @@ func (w *World) NewID() string {
 	w.ids++
 	return fmt.Sprintf("id%04d", w.ids)
 }
+
+// Stale implements agentloop.Files.
+func (w *World) Stale(string) []string { return w.StaleFiles }
 
 // Freshen implements agentloop.Files.
 func (w *World) Freshen(context.Context, string) error {
