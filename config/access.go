@@ -128,10 +128,12 @@ func (r *reader) readOnce(rel string) ([]byte, signature, *Problem) {
 	if before.size > maxFile {
 		return bad(before, fmt.Sprintf("file has %d bytes", before.size), fmt.Sprintf("at most %d (1 MiB)", maxFile), "")
 	}
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
+	content := make([]byte, before.size+1) // one more, to see that it has not grown
+	n, err := io.ReadFull(f, content)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return bad(before, "read: "+err.Error(), "", "")
 	}
+	content = content[:n]
 	after, err := fstat(f)
 	if err != nil || after != before || int64(len(content)) != before.size {
 		return bad(after, fileMoved, "", "")

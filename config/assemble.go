@@ -25,6 +25,7 @@ type assembly struct {
 	projects     map[string]projectKeys
 	checks       map[string]error
 	files        map[kind][]string // by kind, in order
+	shared       shared
 }
 
 func (l *Loader) assemble(found *scan) *Set {
@@ -261,8 +262,8 @@ func (a *assembly) warnUnpriced(p *parsed) {
 // unknownConnectors complains of names in a list that no connector has.
 func (a *assembly) unknownConnectors(p *parsed, ids *[]string, at ...string) (out []Problem) {
 	for _, id := range values(ids) {
-		if pr := a.unknownConnector(p, id, indexOf(p, at, id)); pr != nil {
-			out = append(out, *pr)
+		if a.missing(id) {
+			out = append(out, *a.unknownConnector(p, id, indexOf(p, at, id)))
 		}
 	}
 	return out
@@ -276,8 +277,14 @@ func indexOf(p *parsed, at []string, id string) []string {
 	return at
 }
 
+// missing tells whether no connector has the name, as far as that is known.
+func (a *assembly) missing(id string) bool {
+	_, ok := a.set.Connectors[id]
+	return !ok && !a.lost[kindConnectors] && task.ValidConnectorID(id)
+}
+
 func (a *assembly) unknownConnector(p *parsed, id string, at []string) *Problem {
-	if _, ok := a.set.Connectors[id]; ok || a.lost[kindConnectors] || !task.ValidConnectorID(id) {
+	if !a.missing(id) {
 		return nil
 	}
 	hint := didYouMean(id, a.set.ConnectorIDs())
@@ -330,12 +337,12 @@ func (a *assembly) checkGrantNames(p *parsed, lines *[]grantLine, at []string) (
 		if !ok || isGlob(conn) {
 			continue
 		}
-		here := below(at, fmt.Sprint(i))
-		if inner := below(here, "tool"); p.tree.has(inner...) {
-			here = inner
-		}
-		if pr := a.unknownConnector(p, conn, here); pr != nil {
-			out = append(out, *pr)
+		if a.missing(conn) {
+			here := below(at, fmt.Sprint(i))
+			if inner := below(here, "tool"); p.has(inner...) {
+				here = inner
+			}
+			out = append(out, *a.unknownConnector(p, conn, here))
 			continue
 		}
 		if a.set.Connectors[conn].Connector.URL == "" {
@@ -363,11 +370,11 @@ func (a *assembly) checkSchedule(p *parsed, k taskKeys, at []string) (out []Prob
 		return nil
 	}
 	for i, spec := range specs {
-		here := at
-		if item := below(at, fmt.Sprint(i)); p.tree.has(item...) {
-			here = item
-		}
 		if err := a.scheduleError(task.Schedule{Specs: []string{spec}, Zone: zone, DayMatch: k.DayMatch}); err != nil {
+			here := at
+			if item := below(at, fmt.Sprint(i)); p.has(item...) {
+				here = item
+			}
 			out = append(out, p.problemAt(here, oneLine(err.Error()), "", ""))
 		}
 	}

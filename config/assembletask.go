@@ -138,15 +138,41 @@ func (a *assembly) task(id string, p *parsed, stale bool) TaskFile {
 	if k.OutputSchema != nil {
 		t.OutputSchema, _ = json.Marshal(k.OutputSchema) // it came from JSON
 	}
-	return TaskFile{Task: t, Policy: k.policy(), File: p.rel, Stale: stale}
+	return TaskFile{Task: t, Policy: a.policy(k), File: p.rel, Stale: stale}
+}
+
+// shared are values that most tasks of a set have in common, kept once.
+type shared struct {
+	ask    map[string]*policy.OnAsk
+	ttl    map[duration]*time.Duration
+	limits map[*limitKeys]*policy.Limits // by the keys as `defaults:` has them
+}
+
+// once answers the value that is kept under the key, made at the first asking.
+func once[K comparable, V any](kept *map[K]*V, key K, fresh func() V) *V {
+	if v := (*kept)[key]; v != nil {
+		return v
+	}
+	if *kept == nil {
+		*kept = make(map[K]*V)
+	}
+	v := fresh()
+	(*kept)[key] = &v
+	return &v
 }
 
 // policy is the task's row of the policy database.
-func (k taskKeys) policy() policy.Fields {
-	ask, ttl, limits := policy.OnAsk(k.OnAsk), time.Duration(*k.ApprovalTTL), k.Limits.limits()
+func (a *assembly) policy(k taskKeys) policy.Fields {
 	f := policy.Fields{
 		Connectors: list(k.Connectors), Tools: list(k.Tools), Allow: grants(k.Allow), Deny: grants(k.Deny),
-		OnAsk: &ask, ApprovalTTL: &ttl, Limits: &limits,
+		OnAsk:       once(&a.shared.ask, k.OnAsk, func() policy.OnAsk { return policy.OnAsk(k.OnAsk) }),
+		ApprovalTTL: once(&a.shared.ttl, *k.ApprovalTTL, func() time.Duration { return time.Duration(*k.ApprovalTTL) }),
+	}
+	if k.Limits == a.defaults.Limits {
+		f.Limits = once(&a.shared.limits, k.Limits, k.Limits.limits)
+	} else {
+		own := k.Limits.limits()
+		f.Limits = &own
 	}
 	if k.AcceptRisk != "" {
 		f.AcceptRisk = &k.AcceptRisk

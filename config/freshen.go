@@ -2,10 +2,7 @@ package config
 
 import (
 	"context"
-	"encoding/binary"
-	"hash/fnv"
-	"maps"
-	"slices"
+	"hash/maphash"
 
 	"runnerd/task"
 )
@@ -46,20 +43,21 @@ func (l *Loader) moved(st *state, taskID string) bool {
 	}
 	for _, ext := range [2]string{".md", ".yaml"} {
 		rel := tasksDir + "/" + taskID + ext
-		if lsign(l.opts.Dir+"/"+rel) != st.files[rel] {
+		if lsign(l.opts.Dir+"/"+rel) != st.sig(rel) {
 			return true
 		}
 	}
 	return false
 }
 
-// fingerprint sums up all signatures.
-func fingerprint(files map[string]signature) uint64 {
-	h := fnv.New64a()
-	for _, rel := range slices.Sorted(maps.Keys(files)) {
-		h.Write([]byte(rel))
-		s := files[rel]
-		_ = binary.Write(h, binary.LittleEndian, []uint64{s.dev, s.ino, uint64(s.size), uint64(s.mtime), uint64(s.ctime), uint64(s.mode), uint64(s.errno)})
-	}
-	return h.Sum64()
+// printSeed makes fingerprints; they are compared within this process only.
+var printSeed = maphash.MakeSeed()
+
+// fingerprint is a file's share of the fingerprint of a directory, which is the sum
+// of those of its files.
+func fingerprint(rel string, sig signature) uint64 {
+	return maphash.Comparable(printSeed, struct {
+		rel string
+		sig signature
+	}{rel, sig})
 }

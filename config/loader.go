@@ -40,7 +40,8 @@ type Options struct {
 	// Settle is how long the directory must be quiet before Watch reports, and
 	// MaxSettle how long a report can be put off; default 200 ms and 2 s.
 	Settle, MaxSettle time.Duration
-	// Poll is how often Watch looks by itself; default 30 s.
+	// Poll is how often Watch looks by itself at least, but where very many files
+	// make that dear; default 30 s.
 	Poll time.Duration
 	// PollOnly keeps Watch from using inotify.
 	PollOnly bool
@@ -70,11 +71,20 @@ type cached struct {
 // state is the result of one load.
 type state struct {
 	set *Set
-	// files are the signatures of all files; a file that is not here was absent.
-	files map[string]signature
+	// files are all files as they were read, not changed any more; one that is not
+	// here was absent.
+	files map[string]*cached
 	// common are what every task's decisions depend on.
 	common []watched
 	print  uint64
+}
+
+// sig is a file's signature, the zero one if it was absent.
+func (s *state) sig(rel string) signature {
+	if c := s.files[rel]; c != nil {
+		return c.sig
+	}
+	return signature{}
 }
 
 type watched struct {
@@ -174,12 +184,11 @@ func (l *Loader) load(ctx context.Context) (*state, error) {
 	if err := l.readAll(ctx, r, found.files); err != nil {
 		return nil, err
 	}
-	st := &state{set: l.assemble(found), files: make(map[string]signature, len(found.files))}
-	for _, f := range found.files {
-		st.files[f.rel] = l.cache[f.rel].sig
-	}
+	st := &state{set: l.assemble(found), files: l.cache}
 	l.watchCommon(st, found, now)
-	st.print = fingerprint(st.files)
+	for rel, c := range st.files {
+		st.print += fingerprint(rel, c.sig)
+	}
 	l.state.Store(st)
 	l.log.Debug("config loaded", zap.Int("tasks", len(st.set.Tasks)), zap.Int("problems", len(st.set.Problems)))
 	return st, nil
@@ -193,11 +202,11 @@ func (l *Loader) watchCommon(st *state, found *scan, now time.Time) {
 	}
 	st.common = append(st.common, watched{filepath.Join(l.opts.Dir, connectorsDir), dir})
 	for _, name := range []string{daemonName, projectsName, connectorsName, hostFileName} {
-		st.common = append(st.common, watched{filepath.Join(l.opts.Dir, name), st.files[name]})
+		st.common = append(st.common, watched{filepath.Join(l.opts.Dir, name), st.sig(name)})
 	}
 	for _, f := range found.files {
 		if strings.HasPrefix(f.rel, connectorsDir+"/") {
-			st.common = append(st.common, watched{filepath.Join(l.opts.Dir, f.rel), st.files[f.rel]})
+			st.common = append(st.common, watched{filepath.Join(l.opts.Dir, f.rel), st.sig(f.rel)})
 		}
 	}
 }

@@ -12,13 +12,15 @@ import (
 	"time"
 )
 
-// parsed is one file, read and checked as far as it can be by itself. It is not
-// changed after parse returns, so that loads can share it.
+// parsed is one file, read and checked as far as it can be by itself. But for its
+// tree it is not changed after parse returns, so that loads can share it.
 type parsed struct {
-	rel      string
-	kind     kind
-	content  []byte
-	sum      string
+	rel     string
+	kind    kind
+	content []byte
+	sum     string
+	// tree holds the places. There may be very many tasks, so a good one's is given
+	// up and made again if a later load has to complain; see places.
 	tree     *tree
 	problems []Problem
 	warnings []Problem
@@ -49,19 +51,8 @@ const maxProblems = 100
 // problems, and what could be read is there.
 func parse(rel string, k kind, content []byte) *parsed {
 	p := &parsed{rel: rel, kind: k, content: content, sum: sumOf(content)}
-	src, bad := readable(rel, content)
-	if bad != nil {
-		p.problems = append(p.problems, *bad)
-		return p
-	}
-	var prompt source
-	if path.Ext(rel) == ".md" {
-		if src, prompt, bad = splitFrontMatter(src); bad != nil {
-			p.problems = append(p.problems, *bad)
-			return p
-		}
-	}
-	if !p.read(src) {
+	src, prompt, ok := p.open()
+	if !ok || !p.read(src) {
 		return p
 	}
 	p.validate()
@@ -71,7 +62,36 @@ func parse(rel string, k kind, content []byte) *parsed {
 		p.complain(nil, fmt.Sprintf("%d more problems in this file", more), "", "mend those above first")
 	}
 	p.tree.value, p.tree.src.text, p.tree.problems = nil, nil, nil
+	if k == kindTask && p.good() {
+		p.tree = nil
+	}
 	return p
+}
+
+// open parts the content into what is YAML or JSON and the prompt below it.
+func (p *parsed) open() (src, prompt source, ok bool) {
+	src, bad := readable(p.rel, p.content)
+	if bad == nil && path.Ext(p.rel) == ".md" {
+		src, prompt, bad = splitFrontMatter(src)
+	}
+	if bad != nil {
+		p.problems = append(p.problems, *bad)
+	}
+	return src, prompt, bad == nil
+}
+
+// places is the tree, made again if it was given up; nil if there is none. Only
+// whoever has the loader's turn may ask.
+func (p *parsed) places() *tree {
+	if p.tree != nil {
+		return p.tree
+	}
+	again := &parsed{rel: p.rel, kind: p.kind, content: p.content}
+	if src, _, ok := again.open(); ok && again.read(src) {
+		p.tree = again.tree
+		p.tree.value, p.tree.src.text, p.tree.problems = nil, nil, nil
+	}
+	return p.tree
 }
 
 // read fills the tree and tells whether there is one.
@@ -216,12 +236,19 @@ func (p *parsed) warn(at []string, what, expected, hint string) {
 	p.warnings = append(p.warnings, p.tree.src.problem(p.tree.at(at...), where(at)+what, expected, hint))
 }
 
+// has tells whether the file says anything at the path.
+func (p *parsed) has(at ...string) bool {
+	t := p.places()
+	return t != nil && t.has(at...)
+}
+
 // problemAt is a complaint that a later, cross-file check has about the file.
 func (p *parsed) problemAt(at []string, what, expected, hint string) Problem {
-	if p.tree == nil {
+	t := p.places()
+	if t == nil {
 		return Problem{File: p.rel, What: what, Expected: expected, Hint: hint}
 	}
-	return p.tree.src.problem(p.tree.at(at...), where(at)+what, expected, hint)
+	return t.src.problem(t.at(at...), where(at)+what, expected, hint)
 }
 
 // below returns path with more steps, in memory of its own.

@@ -14,13 +14,15 @@ import (
 // will usually Load. It returns when ctx ends and nothing it started is left.
 //
 // Notifications from the kernel make it quick; a look at all files now and then
-// makes it sure, whatever an editor or a mount does.
+// makes it sure, whatever an editor or a mount does. How often that is, Options.Poll
+// says, but where there are so many files that it would take a thousandth of the
+// time.
 func (l *Loader) Watch(ctx context.Context, changed func()) {
 	events, errs, watcher := l.notifications()
 	if watcher != nil {
 		defer watcher.Close()
 	}
-	poll := time.NewTicker(l.opts.Poll)
+	poll := time.NewTimer(l.opts.Poll)
 	defer poll.Stop()
 	settle := time.NewTimer(l.opts.Settle)
 	settle.Stop()
@@ -48,10 +50,14 @@ func (l *Loader) Watch(ctx context.Context, changed func()) {
 		case <-settle.C:
 			w.look(false)
 		case <-poll.C:
-			w.look(true)
+			poll.Reset(max(l.opts.Poll, pollShare*w.look(true)))
 		}
 	}
 }
+
+// pollShare is how much longer than a look takes the pause until the next one is: a
+// directory of very many files must not keep an idle daemon busy.
+const pollShare = 1000
 
 // watchState is what one Watch remembers between looks.
 type watchState struct {
@@ -72,14 +78,18 @@ func (w *watchState) quiet(now time.Time) time.Duration {
 }
 
 // look compares and tells; again tells even what was told before, as a load may
-// have failed.
-func (w *watchState) look(again bool) {
+// have failed. It answers how long the comparison took.
+func (w *watchState) look(again bool) time.Duration {
+	begun := time.Now()
 	w.first = time.Time{}
 	w.loader.addDirs(w.watcher)
-	if print, moved := w.loader.differs(); moved && (again || print != w.told) {
+	print, moved := w.loader.differs()
+	took := time.Since(begun)
+	if moved && (again || print != w.told) {
 		w.told = print
 		w.changed()
 	}
+	return took
 }
 
 // notifications starts the kernel's; without them polling is what is left.
@@ -118,11 +128,9 @@ func (l *Loader) differs() (print uint64, moved bool) {
 		l.log.Warn("config directory not listed", zap.Error(err))
 		return 0, false
 	}
-	files := make(map[string]signature, len(found.files))
 	for _, f := range found.files {
-		files[f.rel] = f.sig
+		print += fingerprint(f.rel, f.sig)
 	}
-	print = fingerprint(files)
 	st := l.state.Load()
 	return print, st == nil || print != st.print
 }
