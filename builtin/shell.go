@@ -9,11 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
+	"runnerd/internal/procgroup"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -89,7 +89,7 @@ func (sh *shell) run(ctx context.Context, in runArgs) (string, error) {
 	var out, errs headTail
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
 	cmd.Stdin = strings.NewReader(in.Stdin)
-	if err := runGroup(cmd); cmd.ProcessState == nil {
+	if err := procgroup.Run(cmd); cmd.ProcessState == nil {
 		return "", fmt.Errorf("%s was not started: %w", argv[0], err)
 	}
 	text := report(out.String(), errs.String())
@@ -114,25 +114,6 @@ func (in runArgs) argv() ([]string, error) {
 		return nil, errors.New("argv: the program is empty")
 	}
 	return in.Argv, nil
-}
-
-// runGroup runs cmd in a process group of its own and leaves nothing of the
-// group behind. The group is killed while its leader is dead but not yet reaped,
-// so that its number cannot belong to anybody else.
-func runGroup(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = pipeGrace
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	for {
-		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // no such process: nothing was left
-	return cmd.Wait()
 }
 
 func state(p *os.ProcessState) string {

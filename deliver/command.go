@@ -7,19 +7,10 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"runnerd/internal/procgroup"
 	"runnerd/task"
-)
-
-const (
-	// keptOutput is how much of a failed command's output its error shows.
-	keptOutput = 2000
-	// pipeGrace is how long output is awaited after the command itself is gone.
-	pipeGrace = time.Second
 )
 
 func checkCommand(argv []string) error {
@@ -50,10 +41,10 @@ func (d *Deliverer) toCommand(to task.Delivery, m message) (send, error) {
 func runCommand(ctx context.Context, argv, env []string, text string) error {
 	begin := time.Now()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	var out tail
+	var out procgroup.Tail
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &out, &out
 	cmd.Env, cmd.Dir = env, "/"
-	err := runGroup(cmd)
+	err := procgroup.Run(cmd)
 	switch {
 	case cmd.ProcessState == nil:
 		return final{fmt.Errorf("command %s was not started: %w", argv[0], err)}
@@ -62,46 +53,7 @@ func runCommand(ctx context.Context, argv, env []string, text string) error {
 		// kept the output open, is its own business.
 		return nil
 	case ctx.Err() != nil:
-		return final{fmt.Errorf("command %s was ended after %s; what it did is not known%s", argv[0], time.Since(begin).Round(time.Second), out.shown())}
+		return final{fmt.Errorf("command %s was ended after %s; what it did is not known%s", argv[0], time.Since(begin).Round(time.Second), out.Shown())}
 	}
-	return fmt.Errorf("command %s: %s%s", argv[0], cmd.ProcessState, out.shown())
-}
-
-// runGroup runs cmd in a process group of its own and leaves nothing of it
-// behind: the group is killed while its leader is dead but not yet reaped, so
-// that its number cannot be another's.
-func runGroup(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = pipeGrace
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	for {
-		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // no such process: nothing was left
-	return cmd.Wait()
-}
-
-// tail keeps the end of what is written. Both streams of a command share one
-// writer, which os/exec then writes to from one goroutine.
-type tail struct{ b []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if over := len(t.b) - keptOutput; over > 0 {
-		t.b = append(t.b[:0], t.b[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) shown() string {
-	s := oneLine(strings.ToValidUTF8(string(t.b), "\uFFFD"))
-	if s == "" {
-		return ""
-	}
-	return ": " + s
+	return fmt.Errorf("command %s: %s%s", argv[0], cmd.ProcessState, out.Shown())
 }

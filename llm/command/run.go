@@ -3,25 +3,16 @@ package command
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-)
+	"runnerd/internal/procgroup"
 
-const (
-	// keptStderr is how much of the end of a failed program's stderr its error
-	// shows, in bytes.
-	keptStderr = 2000
-	// pipeGrace is how long output is awaited after the program itself is gone.
-	pipeGrace = time.Second
+	"golang.org/x/sys/unix"
 )
 
 // run is one start of a program.
@@ -29,7 +20,7 @@ type run struct {
 	argv, env  []string
 	dir, input string
 	out        output
-	stderr     tail
+	stderr     procgroup.Tail
 }
 
 // run starts the program in a process group of its own and returns when nothing
@@ -38,17 +29,12 @@ func (r *run) run(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, r.argv[0], r.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(r.input), &r.out, &r.stderr
 	cmd.Env, cmd.Dir = r.env, r.dir // New saw to it that neither is absent: that would inherit
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = pipeGrace
-	if err := cmd.Start(); err != nil {
+	err := procgroup.Run(cmd)
+	if cmd.ProcessState == nil {
 		return &startError{err, r.dir}
 	}
-	awaitEnd(cmd.Process.Pid)
-	// The program is dead but not yet reaped, so that its number, which is the
-	// group's, cannot be another's.
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // no such process: nothing was left
-	if err := cmd.Wait(); err != nil && !cmd.ProcessState.Success() {
-		return fmt.Errorf("command %s: %s%s", filepath.Base(r.argv[0]), cmd.ProcessState, r.stderr.shown())
+	if err != nil && !cmd.ProcessState.Success() {
+		return fmt.Errorf("command %s: %s%s", filepath.Base(r.argv[0]), cmd.ProcessState, r.stderr.Shown())
 	}
 	// That it read no more of its input, or left its output to a child that is
 	// now dead, is its own business.
@@ -63,16 +49,6 @@ type startError struct {
 
 func (e *startError) Error() string { return "start command in " + e.dir + ": " + e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
-
-// awaitEnd returns when a child is dead, and leaves it to be reaped.
-func awaitEnd(pid int) {
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
-}
 
 // find is the path of a program: as it is named, or looked up in the PATH of env.
 func find(program string, env []string) (string, error) {
@@ -164,23 +140,3 @@ func (o *output) finish() string {
 }
 
 func trimEnd(b []byte) []byte { return bytes.TrimRightFunc(b, unicode.IsSpace) }
-
-// tail keeps the end of what is written.
-type tail struct{ b []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if over := len(t.b) - keptStderr; over > 0 {
-		t.b = append(t.b[:0], t.b[over:]...)
-	}
-	return len(p), nil
-}
-
-// shown is the tail in one line, led in by a colon; "" if there is none.
-func (t *tail) shown() string {
-	s := oneLine(strings.ToValidUTF8(string(t.b), "\uFFFD"))
-	if s == "" {
-		return ""
-	}
-	return ": " + s
-}

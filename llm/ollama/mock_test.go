@@ -1,14 +1,8 @@
 package ollama_test
 
 import (
-	"bufio"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"runnerd/internal/npmtest"
 	"runnerd/llm"
@@ -17,40 +11,8 @@ import (
 	"runnerd/task"
 )
 
-// mock starts a wire-format server that somebody else wrote and returns its URL.
-func mock(t *testing.T, fixtures string, args ...string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "fixtures.json")
-	if err := os.WriteFile(file, []byte(fixtures), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(npmtest.Bin(t, npmtest.Mock), append([]string{"-p", "0", "-f", file, "--validate-on-load"}, args...)...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	late := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
-	t.Cleanup(func() {
-		late.Stop()
-		cmd.Process.Kill()
-		io.Copy(io.Discard, out)
-		cmd.Wait()
-	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if _, url, ok := strings.Cut(lines.Text(), "listening on "); ok {
-			return strings.TrimSpace(url)
-		}
-	}
-	t.Fatalf("the mock ended before it listened: %v", lines.Err())
-	return ""
-}
-
 func TestMock(t *testing.T) {
-	url := mock(t, `{"fixtures":[
+	url := npmtest.StartMock(t, `{"fixtures":[
 		{"match":{"userMessage":"Do your work.","hasToolResult":false},"response":{"content":"I look it up.","reasoning":"First the list.",
 			"toolCalls":[{"name":"mcp__files__list","arguments":{"path":"a"}},{"name":"report","arguments":{}}]}},
 		{"match":{"userMessage":"Do your work.","hasToolResult":true},"response":{"content":"Done, in more than one piece."}}]}`)
