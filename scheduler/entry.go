@@ -10,7 +10,7 @@ import (
 // entry is one task as the loop knows it. The Scheduler's mutex guards it.
 type entry struct {
 	id       string
-	task     task.Task
+	spec     spec
 	revision string
 	schedule *Schedule // nil if it never parsed
 	gone     bool      // the task's file is gone
@@ -26,6 +26,29 @@ type entry struct {
 	failures int
 	index    int // in the heap; -1 if not there
 	pending  bool
+}
+
+// spec is what the loop needs of a task. A whole task.Task is large, and there may
+// be a hundred thousand of them.
+type spec struct {
+	enabled  bool
+	schedule task.Schedule
+	catchUp  task.CatchUp
+	window   time.Duration
+	overlap  task.Overlap
+	jitter   time.Duration
+}
+
+func specOf(t task.Task) spec {
+	return spec{t.Enabled, t.Schedule, t.CatchUp, t.CatchUpWindow, t.Overlap, t.Jitter}
+}
+
+// task is the task as far as Plan reads it.
+func (s *spec) task(id string) task.Task {
+	return task.Task{
+		ID: id, Enabled: s.enabled, Schedule: s.schedule,
+		CatchUp: s.catchUp, CatchUpWindow: s.window, Overlap: s.overlap, Jitter: s.jitter,
+	}
 }
 
 // unsettled tells whether the cursor has to follow a change before anything

@@ -204,7 +204,7 @@ func (s *Scheduler) changed() []*job {
 func (e *entry) job(settled bool) *job {
 	return &job{
 		entry: e, evaluated: e.evaluated, stored: e.cursor.ScheduleRevision, settled: settled,
-		firing: Firing{Task: e.task, Revision: e.revision, Schedule: e.schedule, Retired: e.gone},
+		firing: Firing{Task: e.spec.task(e.id), Revision: e.revision, Schedule: e.schedule, Retired: e.gone},
 	}
 }
 

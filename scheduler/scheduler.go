@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,7 +140,7 @@ func (s *Scheduler) Next(taskID string) (next time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[taskID]
-	if e == nil || e.gone || e.schedule == nil || !e.task.Enabled {
+	if e == nil || e.gone || e.schedule == nil || !e.spec.enabled {
 		return time.Time{}, false
 	}
 	after := s.now()
@@ -171,7 +172,7 @@ func (s *Scheduler) Set(entries []Entry) error {
 		if in.schedule == nil && e.schedule != nil && !e.gone {
 			continue // it does not parse: what it had stays
 		}
-		e.task, e.revision, e.schedule, e.gone = in.Task, in.Revision, in.schedule, false
+		e.spec, e.revision, e.schedule, e.gone = specOf(in.Task), in.Revision, in.schedule, false
 		s.place(e, now)
 	}
 	s.retire(incoming, now)
@@ -181,36 +182,61 @@ func (s *Scheduler) Set(entries []Entry) error {
 
 // parsed is an Entry with its schedule, nil if that does not parse.
 type parsed struct {
-	Entry
+	*Entry
 	schedule *Schedule
 }
 
-// parseAll parses outside the lock; schedules that did not change are kept.
+// parseAll parses outside the lock; schedules that did not change are kept, and
+// those that say the same are parsed once.
 func (s *Scheduler) parseAll(entries []Entry) (map[string]parsed, []error) {
-	s.mu.Lock()
-	have := make(map[string]parsed, len(s.entries))
-	for id, e := range s.entries {
-		have[id] = parsed{Entry{Task: e.task}, e.schedule}
+	incoming, faults := s.known(entries)
+	same := map[string]*Schedule{}
+	for i := range entries {
+		in := &entries[i]
+		id := in.Task.ID
+		if p := incoming[id]; p.Entry != in || p.schedule != nil {
+			continue
+		}
+		key := written(in.Task.Schedule)
+		schedule := same[key]
+		if schedule == nil {
+			var err error
+			if schedule, err = Parse(in.Task.Schedule); err != nil {
+				faults = append(faults, fmt.Errorf("task %s: %w", id, err))
+				continue
+			}
+			same[key] = schedule
+		}
+		incoming[id] = parsed{in, schedule}
 	}
-	s.mu.Unlock()
+	return incoming, faults
+}
+
+// known lists the entries by id, with the schedules that have been parsed before.
+func (s *Scheduler) known(entries []Entry) (map[string]parsed, []error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	incoming := make(map[string]parsed, len(entries))
 	var faults []error
-	for _, in := range entries {
+	for i := range entries {
+		in := &entries[i]
 		id := in.Task.ID
 		if _, twice := incoming[id]; twice {
 			faults = append(faults, fmt.Errorf("task %s: set twice; the first is kept", id))
 			continue
 		}
-		schedule := have[id].schedule
-		if schedule == nil || !sameSchedule(have[id].Task.Schedule, in.Task.Schedule) {
-			var err error
-			if schedule, err = Parse(in.Task.Schedule); err != nil {
-				faults = append(faults, fmt.Errorf("task %s: %w", id, err))
-			}
+		p := parsed{Entry: in}
+		if e := s.entries[id]; e != nil && sameSchedule(e.spec.schedule, in.Task.Schedule) {
+			p.schedule = e.schedule
 		}
-		incoming[id] = parsed{in, schedule}
+		incoming[id] = p
 	}
 	return incoming, faults
+}
+
+// written is a schedule as one text, to find those that say the same.
+func written(s task.Schedule) string {
+	return strings.Join(append([]string{s.Zone, s.DayMatch}, s.Specs...), "\x00")
 }
 
 // sameSchedule compares schedules as written.
@@ -242,7 +268,7 @@ func (s *Scheduler) retire(keep map[string]parsed, now time.Time) {
 // are gone.
 func (s *Scheduler) retireUnclaimed(now time.Time) {
 	for id := range s.cursors {
-		e := &entry{id: id, index: -1, gone: true, task: task.Task{ID: id}}
+		e := &entry{id: id, index: -1, gone: true}
 		s.entries[id] = e
 		s.adopt(e)
 		s.place(e, now)
