@@ -312,6 +312,20 @@ func TestSlowDeliveryDelaysNoOther(t *testing.T) {
 	srv.Close()
 }
 
+// TestWorkerSendsMail to a server on loopback that wants it twice.
+func TestWorkerSendsMail(t *testing.T) {
+	m := newMailbox(t, "451 later", "250 ok")
+	d := newDesk(t, t.TempDir()+"/db")
+	defer d.Close()
+	id := d.ended("a", "Morning.\n", task.Delivery{To: ToNotify, URL: "smtp://" + m.addr + "/?from=runnerd@example.com&to=me@example.com"})
+	work(t, WorkerOptions{Deliverer: New(Options{}), Store: d, Pauses: []time.Duration{time.Millisecond}}, func() bool {
+		return d.run(id).Delivery == task.DeliveryDelivered
+	})
+	if got := d.records(id); !slices.Equal(got, []string{"delivered 2"}) || len(m.mail) != 1 || !strings.Contains(m.mail[0], "\nMorning.\n") {
+		t.Errorf("%v, mail %q", got, m.mail)
+	}
+}
+
 func TestNow(t *testing.T) {
 	dir := t.TempDir()
 	d := newDesk(t, dir+"/db")

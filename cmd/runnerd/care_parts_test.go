@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"runnerd/db"
+	"runnerd/task"
+)
+
+// TestKilledWhileDelivering: the process dies by SIGKILL in the middle of a
+// delivery. The next one goes on: the file is there, the command that may have
+// done its work is not run again, and the run says so.
+func TestKilledWhileDelivering(t *testing.T) {
+	dir := t.TempDir()
+	d := newDaemon(t, map[string]string{
+		"s.yaml": sayHello,
+		"tasks/brief.yaml": "tools: []\nprompt: Hello?\ndeliver:\n  - {to: file, path: " + dir + "/file}\n" +
+			"  - {to: command, command: [/bin/sh, -c, 'echo sent >>" + dir + "/log; kill -9 $PPID; sleep 5']}\n",
+	})
+	first := d.start()
+	first.ready()
+	if _, err := d.a.client().Start(t.Context(), "brief"); err != nil {
+		t.Fatal(err)
+	}
+	<-first.ended
+	second := d.start()
+	until(t, "the delivery is settled", func() bool {
+		runs := d.runs("brief")
+		return len(runs) == 1 && runs[0].Delivery != task.DeliveryPending && runs[0].Execution.Finished()
+	})
+	run := d.runs("brief")[0]
+	if run.Execution != task.Completed || run.Delivery != task.DeliveryFailed || !strings.Contains(run.Reason, "whether it arrived is not known, so it is not repeated") {
+		t.Errorf("%s, delivery %s: %s", run.Execution, run.Delivery, run.Reason)
+	}
+	for file, want := range map[string]string{"file": "Hello.\n", "log": "sent\n"} {
+		if got, err := os.ReadFile(dir + "/" + file); err != nil || string(got) != want {
+			t.Errorf("%s: %q %v", file, got, err)
+		}
+	}
+	if out, _, _ := d.command("show", run.ID); !strings.Contains(out, "delivery    1 (file): delivered after ") || !strings.Contains(out, "delivery    2 (command): failed after 1 attempts: ") {
+		t.Errorf("show says %s", out)
+	}
+	second.stop()
+}
+
+// sink is a web server on loopback that writes down what comes.
+type sink struct {
+	mu  sync.Mutex
+	got []string
+	url string
+}
+
+func newSink(t *testing.T, hang <-chan struct{}) *sink {
+	t.Helper()
+	s := &sink{}
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.got = append(s.got, strings.TrimSpace(r.URL.Path+" "+string(body)))
+		s.mu.Unlock()
+		if hang != nil {
+			<-hang
+		}
+	}))
+	t.Cleanup(srv.Close)
+	s.url = srv.URL
+	return s
+}
+
+func (s *sink) has(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.got, func(got string) bool { return strings.Contains(got, text) })
+}
+
+// hook is the sink as a shoutrrr URL.
+func (s *sink) hook(path string) string {
+	return strings.Replace(s.url, "http://", "generic://", 1) + path + "?disabletls=yes"
+}
+
+// TestSinks delivers, tells and pings for real, and fault case 11: a destination
+// that hangs delays neither its own task's next runs nor other tasks.
+func TestSinks(t *testing.T) {
+	free := make(chan struct{})
+	s, hung := newSink(t, nil), newSink(t, free)
+	var once sync.Once
+	release := func() { once.Do(func() { close(free) }) }
+	t.Cleanup(release)
+	d := newDaemon(t, map[string]string{
+		"s.yaml":          sayHello,
+		"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n  silent: {provider: scripted, script: silent.yaml}\n",
+		"silent.yaml":     "turns:\n  - say: \"\"\n",
+		"runnerd.yaml":    "notify:\n  - {to: notify, url: \"" + s.hook("/notices") + "\"}\n",
+		"tasks/good.yaml": "schedule: every 1s\ntools: []\nsession: fresh\nprompt: x\nping: " + s.url + "/ping\ndeliver:\n  - {to: notify, url: \"" + s.hook("/results") + "\"}\n",
+		"tasks/bad.yaml":  "schedule: every 1s\ntools: []\nsession: fresh\nmodel: silent\nprompt: x\nping: " + s.url + "/never\n",
+		"tasks/slow.yaml": "schedule: every 1s\ntools: []\nsession: fresh\nprompt: x\ndeliver:\n  - {to: notify, url: \"" + hung.hook("/hung") + "\"}\n",
+	})
+	p := d.start()
+	p.ready()
+	for _, want := range []string{"/results Hello.", "/ping", "/notices Task bad, run "} {
+		until(t, "there is "+want, func() bool { return s.has(want) })
+	}
+	until(t, "the slow task ran five times", func() bool { return hung.has("/hung Hello.") && len(d.runs("slow")) >= 5 })
+	for _, run := range d.runs("slow") {
+		if late := run.StartedAt.Sub(run.Due); run.Execution.Finished() && late > 3*time.Second {
+			t.Errorf("a run was %s late", late)
+		}
+	}
+	if s.has("/never") {
+		t.Error("a failed run was pinged")
+	}
+	out, _, _ := d.command("status")
+	if !strings.Contains(out, "trouble   bad: failed, since ") || !strings.Contains(out, "(told ") {
+		t.Errorf("status says %s", out)
+	}
+	release()
+	p.stop()
+}
+
+// smallDisk is a state directory on a disk of its own; the test is skipped where
+// nothing can be mounted.
+func smallDisk(t *testing.T, dir string, size int) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// fill leaves no room on the disk below dir, and answers how to make room again.
+func fill(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	f, err := os.Create(dir + "/filler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range []int{1 << 16, 1 << 12, 1} {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, block))
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(dir + "/filler"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDiskFull: fault case 18 through the whole daemon. While the disk is full
+// nothing runs, no call is sent without its record and people are told once; when
+// there is room again every instant has its row and the task runs.
+func TestDiskFull(t *testing.T) {
+	told, calls := newNotices(t), map[string]int{}
+	a := testApp(t, map[string]string{
+		"models.yaml": careModels, "connectors.yaml": weekConnectors, "runnerd.yaml": told.yaml(),
+		"scripts/say.yaml": "turns:\n  - call: [{tool: desk/note, args: {}}]\n  - say: I've noted it.\n",
+		"tasks/brief.md":   "---\nschedule: \"0 * * * *\"\nsession: fresh\ntools: [desk]\nallow: [desk/note]\ncatch_up: skip\n---\nNote.\n",
+	})
+	smallDisk(t, a.StateDir, 8<<20)
+	a.dial, a.poll = deskServer(calls), time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(30 * time.Minute)
+		played(t, a, func(h *house) {
+			h.care.minFree = 1 << 20
+			pass(3 * time.Hour)
+			same(t, "told", told.take(t), []string(nil))
+			empty := fill(t, a.StateDir)
+			pass(5 * time.Hour)
+			if got := told.take(t); !slices.Contains(got, "the daemon's disk is in trouble") || len(got) > 3 {
+				t.Errorf("told %q", got)
+			}
+			full := calls["note"]
+			empty()
+			pass(4 * time.Hour)
+			if got := told.take(t); !slices.Contains(got, "over: the daemon's disk is in trouble") || len(got) > 3 {
+				t.Errorf("told when there is room %q", got)
+			}
+			checkAfterFull(t, h, calls["note"], full)
+		})
+	})
+}
+
+func checkAfterFull(t *testing.T, h *house, sent, full int) {
+	t.Helper()
+	ctx := context.Background()
+	list, err := h.main.Occurrences(ctx, db.OccurrenceFilter{Task: "brief", Limit: 100})
+	if err != nil || len(list) != 12 {
+		t.Errorf("%d occurrences, want one for each of 12 hours (%v)", len(list), err)
+	}
+	receipts, err := h.main.Receipts(ctx, db.ReceiptFilter{})
+	if err != nil || len(receipts) < sent {
+		t.Errorf("%d calls were sent, %d are on record (%v)", sent, len(receipts), err)
+	}
+	if full > 4 || sent < full+3 {
+		t.Errorf("%d calls before there was room again, %d in all", full, sent)
+	}
+	runs, err := h.main.Runs(ctx, db.RunFilter{Limit: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range runs {
+		if run.Status() != task.StatusOK {
+			t.Errorf("after there is room again: %s: %s", run.Status(), run.Reason)
+		}
+	}
+	if _, err := h.main.Verify(ctx); err != nil {
+		t.Error(err)
+	}
+}
