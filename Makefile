@@ -2,9 +2,9 @@
 # what .ci/run does.
 NPM      := internal/npmtest
 FUZZTIME := 20s
-APT      := $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell command -v systemd-analyze >/dev/null || echo systemd) $(shell test -x /bin/kill || echo procps)
+APT      := $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell command -v systemd-analyze >/dev/null || echo systemd) $(shell test -x /bin/kill || echo procps) $(shell command -v pg_virtualenv >/dev/null || echo postgresql)
 
-.PHONY: build test test-deps test-long lint bench fuzz attack
+.PHONY: build test test-deps test-long test-postgres lint bench fuzz attack
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o runnerd ./cmd/runnerd
@@ -13,9 +13,17 @@ test: test-deps
 	go vet ./...
 	CGO_ENABLED=1 go test -race -timeout 10m ./...
 	go test ./internal/attack
+	$(MAKE) --no-print-directory test-postgres
+
+# Both databases on a PostgreSQL server of its own, which ends with the tests.
+test-postgres:
+	pg_virtualenv -s sh -ec 'createdb main; createdb rules; \
+		at="postgres://$$PGUSER:$$PGPASSWORD@$$PGHOST:$$PGPORT"; \
+		go test ./db -args -postgres "$$at/main?sslmode=disable"; \
+		go test ./taskpolicy -args -postgres "$$at/rules?sslmode=disable"'
 
 # What tests need besides Go and Node: a C compiler for the race detector,
-# systemd-analyze and kill for the unit files, the npm programs.
+# systemd-analyze and kill for the unit files, PostgreSQL, the npm programs.
 test-deps: $(NPM)/node_modules/.package-lock.json
 ifneq ($(strip $(APT)),)
 	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "install first: $(strip $(APT))" >&2; exit 1; }
