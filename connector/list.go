@@ -217,6 +217,9 @@ func parseTool(raw json.RawMessage) (task.Tool, error) {
 	if t.InputSchema, err = schema(wire.InputSchema); err != nil {
 		return t, fmt.Errorf("its inputSchema %v", err)
 	}
+	if err := checkParamHeaders(t.InputSchema); err != nil {
+		return t, fmt.Errorf("its inputSchema %w", err)
+	}
 	if len(wire.OutputSchema) > 0 && !isNull(wire.OutputSchema) {
 		if t.OutputSchema, err = schema(wire.OutputSchema); err != nil {
 			return t, fmt.Errorf("its outputSchema %v", err)

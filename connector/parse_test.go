@@ -37,6 +37,10 @@ func TestParseTools(t *testing.T) {
 		{"huge description", `[{"name":"a","description":"` + strings.Repeat("a", maxDescription+1) + `",` + ok + `}]`, "", "description has more than"},
 		{"huge schema", `[{"name":"a","inputSchema":{"x":"` + strings.Repeat("a", maxSchema) + `"}}]`, "", "has more than"},
 		{"odd annotations", `[{"name":"a","annotations":{"readOnlyHint":"yes"},` + ok + `}]`, "", "annotations are malformed"},
+		{"parameter as header", `[{"name":"a","inputSchema":{"properties":{"x":{"type":"string","x-mcp-header":"Region"},"y":true}}}]`, "a", ""},
+		{"header with a blank", `[{"name":"a","inputSchema":{"properties":{"x":{"type":"string","x-mcp-header":"My Region"}}}},{"name":"b",` + ok + `}]`, "b", "My Region is no name"},
+		{"header twice, in other cases", `[{"name":"a","inputSchema":{"properties":{"x":{"type":"string","x-mcp-header":"A"},"y":{"properties":{"z":{"type":"boolean","x-mcp-header":"a"}}}}}}]`, "", "comes twice"},
+		{"object as header", `[{"name":"a","inputSchema":{"properties":{"x":{"type":"object","x-mcp-header":"A"}}}}]`, "", "its type is object"},
 		{"null annotations", `[{"name":"a","annotations":null,` + ok + `}]`, "a", ""},
 	}
 	for _, tt := range tests {

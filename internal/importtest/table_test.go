@@ -39,12 +39,13 @@ var packages = map[string]row{
 	"alert":             {"tells people of troubles, once each", []string{"task"}},
 	"systemd":           {"what the service manager is told and hands over", nil},
 
-	"internal/attack":     {"attack scenarios against the whole loop; tests alone", nil},
-	"internal/bench":      {"measures the daemon as it runs", []string{"task", "policy", "taskpolicy", "connector", "db"}},
-	"internal/importtest": {"this test", nil},
-	"internal/looptest":   {"a whole loop over real stores, for tests", []string{everything}},
-	"internal/procgroup":  {"runs a program and leaves nothing of its process group", nil},
-	"internal/npmtest":    {"finds the npm programs that tests talk to", nil},
+	"internal/attack":      {"attack scenarios against the whole loop; tests alone", nil},
+	"internal/bench":       {"measures the daemon as it runs", []string{"task", "policy", "taskpolicy", "connector", "db"}},
+	"internal/conformance": {"holds the official MCP suite against our client", []string{"task", "connector", "internal/npmtest"}},
+	"internal/importtest":  {"this test", nil},
+	"internal/looptest":    {"a whole loop over real stores, for tests", []string{everything}},
+	"internal/procgroup":   {"runs a program and leaves nothing of its process group", nil},
+	"internal/npmtest":     {"finds the npm programs that tests talk to", nil},
 }
 
 // pure packages hold no I/O, no clock and no logs, so that what they decide

@@ -1,15 +1,18 @@
 // Package npmtest finds the npm programs that tests talk to: MCP servers that
-// somebody else wrote and an independent mock of the model vendors' wires.
+// somebody else wrote, the MCP conformance suite, and an independent mock of the
+// model vendors' wires.
 // package-lock.json pins them; `make test-deps` installs them beside it. Only
 // tests import this package.
 package npmtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -22,6 +25,9 @@ const (
 	// Mock serves the OpenAI, Anthropic and Ollama wires from fixtures; see its
 	// --help.
 	Mock = "llmock"
+	// Conformance is the official MCP suite. It needs the Node that [NewNode]
+	// finds.
+	Conformance = "conformance"
 )
 
 // Bin returns the absolute path of an installed program, which needs node on
@@ -37,6 +43,29 @@ func Bin(t testing.TB, name string) string {
 		t.Skip(err)
 	}
 	t.Fatal(err)
+	return ""
+}
+
+// NewNode returns a Node of version 22 or newer: the one on PATH, else the one
+// that is installed for programs that need it. Where there is none the test fails.
+func NewNode(t testing.TB) string {
+	t.Helper()
+	var tried []error
+	for _, node := range []func() (string, error){func() (string, error) { return exec.LookPath("node") }, func() (string, error) { return find("node") }} {
+		path, err := node()
+		if err == nil {
+			var out []byte
+			out, err = exec.Command(path, "-p", "+process.versions.node.split('.')[0] >= 22").Output()
+			if err == nil && strings.TrimSpace(string(out)) == "true" {
+				return path
+			}
+		}
+		tried = append(tried, fmt.Errorf("%s: %w", path, cmp.Or(err, errors.New("older than 22"))))
+	}
+	if testing.Short() {
+		t.Skip(errors.Join(tried...))
+	}
+	t.Fatalf("find Node 22 or newer, on PATH or by `make test-deps`: %v", errors.Join(tried...))
 	return ""
 }
 
