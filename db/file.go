@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -21,19 +23,17 @@ type fileRow struct {
 // SaveFiles keeps the contents of files that were accepted, by path, so that a
 // broken one can fall back to its last good content also across a restart.
 func (d *DB) SaveFiles(ctx context.Context, contents map[string][]byte) error {
-	rows := make([]fileRow, 0, len(contents))
-	for path, content := range contents {
-		sum := sha256.Sum256(content)
-		rows = append(rows, fileRow{
-			Path: path, Hash: hex.EncodeToString(sum[:]), Content: append([]byte{}, content...), SavedAt: at(time.Now()),
-		})
-	}
-	rows, err := d.changed(ctx, rows)
-	if err != nil || len(rows) == 0 {
+	paths, err := d.changed(ctx, contents)
+	if err != nil || len(paths) == 0 {
 		return wrap("save files", err)
 	}
 	return wrap("save files", d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
-		return inChunks(rows, func(rows []fileRow) error {
+		return inChunks(paths, func(paths []string) error {
+			rows := make([]fileRow, len(paths))
+			for i, path := range paths {
+				content := append([]byte{}, contents[path]...) // of an empty file not NULL
+				rows[i] = fileRow{Path: path, Hash: hashOf(content), Content: content, SavedAt: at(time.Now())}
+			}
 			_, err := tx.NewInsert().Model(&rows).On("CONFLICT (path) DO UPDATE").
 				Set("hash = EXCLUDED.hash").Set("content = EXCLUDED.content").Set("saved_at = EXCLUDED.saved_at").Exec(ctx)
 			return err
@@ -41,28 +41,31 @@ func (d *DB) SaveFiles(ctx context.Context, contents map[string][]byte) error {
 	}))
 }
 
-func (d *DB) changed(ctx context.Context, rows []fileRow) (fresh []fileRow, err error) {
-	stored := map[string]string{}
+func hashOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// changed answers the paths whose content is not the one that is stored, sorted.
+func (d *DB) changed(ctx context.Context, contents map[string][]byte) (paths []string, err error) {
+	stored := make(map[string]bool, len(contents))
+	all := slices.Sorted(maps.Keys(contents))
 	err = d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
-		return inChunks(rows, func(rows []fileRow) error {
-			paths := make([]string, len(rows))
-			for i := range rows {
-				paths[i] = rows[i].Path
-			}
+		return inChunks(all, func(paths []string) error {
 			var found []fileRow
 			err := q.NewSelect().Model(&found).Column("path", "hash").Where("f.path IN (?)", bun.List(paths)).Scan(ctx)
 			for _, f := range found {
-				stored[f.Path] = f.Hash
+				stored[f.Path] = f.Hash == hashOf(contents[f.Path])
 			}
 			return err
 		})
 	})
-	for _, r := range rows {
-		if stored[r.Path] != r.Hash {
-			fresh = append(fresh, r)
+	for _, path := range all {
+		if !stored[path] {
+			paths = append(paths, path)
 		}
 	}
-	return fresh, err
+	return paths, err
 }
 
 // LastGood reads the last accepted content of a file. It answers ErrNotFound.

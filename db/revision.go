@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -50,24 +52,31 @@ func (d *DB) SaveRevision(ctx context.Context, t task.Task) (string, error) {
 }
 
 // SaveRevisions is SaveRevision for many tasks in one transaction; the hashes are
-// in the order of the tasks.
+// in the order of the tasks. Most are stored already at most starts, so that the
+// texts of the others alone are kept at hand.
 func (d *DB) SaveRevisions(ctx context.Context, tasks []task.Task) ([]string, error) {
 	hashes := make([]string, len(tasks))
-	rows := make([]revisionRow, len(tasks))
-	for i, t := range tasks {
-		hash, body, err := encodeRevision(t)
-		if err != nil {
+	for i := range tasks {
+		var err error
+		if hashes[i], err = RevisionHash(tasks[i]); err != nil {
 			return nil, err
 		}
-		hashes[i] = hash
-		rows[i] = revisionRow{Hash: hash, Task: t.ID, Body: body, SavedAt: at(time.Now())}
 	}
-	fresh, err := d.unsaved(ctx, rows)
+	fresh, err := d.unsaved(ctx, "revisions", "hash", hashes)
 	if err != nil || len(fresh) == 0 {
 		return hashes, wrap("save revisions", err)
 	}
 	err = d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
-		return inChunks(fresh, func(rows []revisionRow) error {
+		return inChunks(fresh, func(places []int) error {
+			rows := make([]revisionRow, len(places))
+			for i, place := range places {
+				t := tasks[place]
+				hash, body, err := encodeRevision(t)
+				if err != nil {
+					return err
+				}
+				rows[i] = revisionRow{Hash: hash, Task: t.ID, Body: body, SavedAt: at(time.Now())}
+			}
 			_, err := tx.NewInsert().Model(&rows).On("CONFLICT DO NOTHING").Exec(ctx)
 			return err
 		})
@@ -75,28 +84,24 @@ func (d *DB) SaveRevisions(ctx context.Context, tasks []task.Task) ([]string, er
 	return hashes, wrap("save revisions", err)
 }
 
-// unsaved leaves out what the database has: at most starts nothing has changed.
-func (d *DB) unsaved(ctx context.Context, rows []revisionRow) ([]revisionRow, error) {
-	known := map[string]bool{}
-	err := d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
-		return inChunks(rows, func(rows []revisionRow) error {
-			hashes := make([]string, len(rows))
-			for i := range rows {
-				hashes[i] = rows[i].Hash
-			}
+// unsaved answers the places of those keys that the table does not have, each key
+// once.
+func (d *DB) unsaved(ctx context.Context, table, column string, keys []string) (fresh []int, err error) {
+	known := make(map[string]bool, len(keys))
+	err = d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
+		return inChunks(keys, func(keys []string) error {
 			var found []string
-			err := q.NewSelect().Table("revisions").Column("hash").Where("hash IN (?)", bun.List(hashes)).Scan(ctx, &found)
-			for _, hash := range found {
-				known[hash] = true
+			err := q.NewSelect().Table(table).Column(column).Where("? IN (?)", bun.Ident(column), bun.List(keys)).Scan(ctx, &found)
+			for _, key := range found {
+				known[key] = true
 			}
 			return err
 		})
 	})
-	var fresh []revisionRow
-	for _, r := range rows {
-		if !known[r.Hash] {
-			known[r.Hash] = true
-			fresh = append(fresh, r)
+	for i, key := range keys {
+		if !known[key] {
+			known[key] = true
+			fresh = append(fresh, i)
 		}
 	}
 	return fresh, err
@@ -124,16 +129,19 @@ type scheduleRow struct {
 // SaveSchedules keeps schedules by their schedule revision, so that what an
 // edited one left unfired can be told later. Saving one again changes nothing.
 func (d *DB) SaveSchedules(ctx context.Context, byRevision map[string]task.Schedule) error {
-	rows := make([]scheduleRow, 0, len(byRevision))
-	for revision, s := range byRevision {
-		data, err := json.Marshal(s)
+	revisions := slices.Sorted(maps.Keys(byRevision))
+	fresh, err := d.unsaved(ctx, "schedules", "revision", revisions)
+	if err != nil || len(fresh) == 0 {
+		return wrap("save schedules", err)
+	}
+	rows := make([]scheduleRow, len(fresh))
+	for i, place := range fresh {
+		revision := revisions[place]
+		data, err := json.Marshal(byRevision[revision])
 		if err != nil {
 			return fmt.Errorf("encode schedule %s: %w", revision, err)
 		}
-		rows = append(rows, scheduleRow{Revision: revision, Body: string(data)})
-	}
-	if len(rows) == 0 {
-		return nil
+		rows[i] = scheduleRow{Revision: revision, Body: string(data)}
 	}
 	return wrap("save schedules", d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
 		return inChunks(rows, func(rows []scheduleRow) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -271,8 +272,15 @@ func (h *house) put(ctx context.Context, set *config.Set) error {
 	h.applied.Store(set)
 	h.care.see(set)
 	h.tell(set)
+	if len(set.Tasks) >= many {
+		debug.FreeOSMemory() // a load takes several times what is then kept
+	}
 	return err
 }
+
+// many is from how many tasks on what a load leaves behind is given back at once:
+// an idle daemon collects little, and so would keep it.
+const many = 1000
 
 // store writes a set to the databases and answers what the clock needs of it.
 func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, error) {
@@ -292,11 +300,7 @@ func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, 
 	if err := h.main.SaveSchedules(ctx, schedules); err != nil {
 		return nil, err
 	}
-	contents := map[string][]byte{}
-	for file, r := range set.Accepted {
-		contents[file] = r.Content
-	}
-	if err := h.main.SaveFiles(ctx, contents); err != nil {
+	if err := h.main.SaveFiles(ctx, h.edited(set)); err != nil {
 		return nil, err
 	}
 	if err := h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Limits, "files"); err != nil {
@@ -309,9 +313,21 @@ func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, 
 	return entries, nil
 }
 
+// edited are the contents of the accepted files that are not in force as they are.
+func (h *house) edited(set *config.Set) map[string][]byte {
+	contents := map[string][]byte{}
+	before := h.applied.Load()
+	for file, r := range set.Accepted {
+		if before == nil || before.Accepted[file].SHA256 != r.SHA256 {
+			contents[file] = r.Content
+		}
+	}
+	return contents
+}
+
 // policyRows is what the files say about tasks, projects and connectors.
 func policyRows(set *config.Set) []taskpolicy.Row {
-	var rows []taskpolicy.Row
+	rows := make([]taskpolicy.Row, 0, len(set.Tasks)+len(set.Projects)+len(set.Connectors))
 	for _, id := range set.TaskIDs() {
 		rows = append(rows, taskpolicy.Row{Scope: policy.ScopeTask, ID: id, Fields: set.Tasks[id].Policy})
 	}
