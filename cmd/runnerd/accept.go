@@ -46,7 +46,7 @@ func (a *app) diff(ctx context.Context, name string) ([]control.DiffRow, error) 
 
 func (i *inspection) diff(ctx context.Context, a *app, name string) ([]control.DiffRow, error) {
 	if _, ok := i.set.Connectors[name]; !ok {
-		return nil, usage("there is no connector %s in connectors.yaml", name)
+		return nil, noConnector(i.set, name)
 	}
 	rules, err := i.effective(ctx)
 	if err != nil {
@@ -56,7 +56,10 @@ func (i *inspection) diff(ctx context.Context, a *app, name string) ([]control.D
 	if err != nil {
 		return nil, err
 	}
-	connected, _ := i.dial(ctx, a, zap.NewNop(), []string{name})
+	connected, _, err := i.dial(ctx, a, zap.NewNop(), []string{name})
+	if err != nil {
+		return nil, err
+	}
 	if down := connected[name].Down; down != "" {
 		return nil, &exit{task.ExitFailed, fmt.Errorf("connector %s is down: %s", name, down)}
 	}
@@ -120,6 +123,10 @@ func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
 func (c connectorsAcceptCmd) here(ctx context.Context, a *app, h *house) error {
 	if err := h.reload(ctx); err != nil {
 		return err
+	}
+	set := h.applied.Load()
+	if _, ok := set.Connectors[c.Name]; !ok {
+		return noConnector(set, c.Name)
 	}
 	tools, err := h.pool.Tools(ctx, c.Name)
 	if err != nil {

@@ -82,7 +82,9 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 	connected := map[string]policy.Connected{}
 	if !c.Offline {
 		var pool *connector.Pool
-		connected, pool = i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+		if connected, pool, err = i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs()); err != nil {
+			return r, err
+		}
 		for _, s := range pool.Status() {
 			if s.Err != "" {
 				r.Warnings = append(r.Warnings, fmt.Sprintf("connector %s: %s", s.ID, s.Err))
@@ -241,7 +243,10 @@ func (c explainCmd) explain(ctx context.Context, a *app, i *inspection) error {
 	if err != nil {
 		return err
 	}
-	connected, _ := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+	connected, _, err := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+	if err != nil {
+		return err
+	}
 	rows := policy.Explain(eff, ofTask(eff, connected))
 	if c.JSON {
 		return writeJSON(a.out, append([]policy.Row{}, rows...))

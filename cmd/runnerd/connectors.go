@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"runnerd/builtin"
+	"runnerd/config"
 	"runnerd/control"
 	"runnerd/policy"
 	"runnerd/task"
@@ -35,7 +36,10 @@ func (c connectorsListCmd) Run(ctx context.Context, a *app) error {
 }
 
 func (c connectorsListCmd) list(ctx context.Context, a *app, i *inspection) error {
-	_, pool := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+	_, pool, err := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+	if err != nil {
+		return err
+	}
 	states := connectorRows(pool.Status())
 	if c.JSON {
 		return writeJSON(a.out, states)
@@ -68,7 +72,7 @@ func (c connectorsToolsCmd) Run(ctx context.Context, a *app) error {
 
 func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *inspection) error {
 	if _, ok := i.set.Connectors[c.Name]; !ok {
-		return usage("there is no connector %s in connectors.yaml; `runnerd connectors` lists them", c.Name)
+		return noConnector(i.set, c.Name)
 	}
 	rules, err := i.effective(ctx)
 	if err != nil {
@@ -78,7 +82,10 @@ func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *inspection) er
 	if err != nil {
 		return err
 	}
-	connected, _ := i.dial(ctx, a, zap.NewNop(), []string{c.Name})
+	connected, _, err := i.dial(ctx, a, zap.NewNop(), []string{c.Name})
+	if err != nil {
+		return err
+	}
 	if down := connected[c.Name].Down; down != "" {
 		return &exit{task.ExitFailed, fmt.Errorf("connector %s is down: %s", c.Name, down)}
 	}
@@ -99,6 +106,14 @@ func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *inspection) er
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(r.Tool), r.Class, r.From, r.Pin, oneLine(r.Description, 70))
 	}
 	return w.Flush()
+}
+
+// noConnector names the nearest connector.
+func noConnector(set *config.Set, name string) error {
+	if near := config.Nearest(name, set.ConnectorIDs()); near != "" {
+		return usage("there is no connector %s; did you mean %s?", name, near)
+	}
+	return usage("there is no connector %s; `runnerd connectors` lists them", name)
 }
 
 // connectorRules is what policy knows of one connector, accepted definitions

@@ -114,8 +114,9 @@ func (i *inspection) effective(ctx context.Context) (*taskpolicy.Store, error) {
 	return rules, rules.SyncFiles(ctx, policyRows(i.set), i.set.Daemon.Limits, "files")
 }
 
-// dial opens every connector that tasks could reach, at once.
-func (i *inspection) dial(ctx context.Context, a *app, log *zap.Logger, ids []string) (map[string]policy.Connected, *connector.Pool) {
+// dial opens connectors, all at once. One that is down is no error; that a person
+// ended the wait is.
+func (i *inspection) dial(ctx context.Context, a *app, log *zap.Logger, ids []string) (map[string]policy.Connected, *connector.Pool, error) {
 	pool := connector.New(connectorOptions(a, i.secrets, i.redact, log))
 	i.stops.push("connectors", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
@@ -123,7 +124,7 @@ func (i *inspection) dial(ctx context.Context, a *app, log *zap.Logger, ids []st
 		return pool.Close(ctx)
 	})
 	pool.Set(connectorSpecs(i.set))
-	return listAll(ctx, pool, ids), pool
+	return listAll(ctx, pool, ids), pool, ctx.Err()
 }
 
 // listAll lists the tools of connectors, all at once.

@@ -12,6 +12,8 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"reflect"
+	"slices"
 	"syscall"
 	"time"
 	_ "time/tzdata" // zones on machines that have none
@@ -21,6 +23,7 @@ import (
 	"github.com/sethvargo/go-envconfig"
 
 	"runnerd/connector"
+	"runnerd/db"
 	"runnerd/task"
 )
 
@@ -108,7 +111,8 @@ func run(args []string, in io.Reader, out, errw io.Writer, getenv func(string) s
 	var c cli
 	exited := -1
 	parser, err := kong.New(&c, kong.Name("runnerd"), kong.Description("Runs LLM agents on a schedule, unattended."),
-		kong.Writers(out, errw), kong.Exit(func(code int) { exited = code; panic(errSilent) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}))
+		kong.Writers(out, errw), kong.Exit(func(code int) { exited = code; panic(errSilent) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.TypeMapper(reflect.TypeFor[time.Time](), kong.MapperFunc(instantFlag)))
 	if err != nil {
 		fmt.Fprintln(errw, "runnerd:", err)
 		return task.ExitInternal
@@ -121,9 +125,9 @@ func run(args []string, in io.Reader, out, errw io.Writer, getenv func(string) s
 			code = exited // --help
 		}
 	}()
-	kctx, err := parser.Parse(args)
+	kctx, err := parser.Parse(helpVerb(args))
 	if err != nil {
-		fmt.Fprintf(errw, "runnerd: %v\nrunnerd --help lists the verbs.\n", err)
+		fmt.Fprintf(errw, "runnerd: %v\n%s\n", err, helpHint(err))
 		return task.ExitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -134,7 +138,44 @@ func run(args []string, in io.Reader, out, errw io.Writer, getenv func(string) s
 		return task.ExitUsage
 	}
 	kctx.BindTo(ctx, (*context.Context)(nil))
-	return report(errw, kctx.Run(a))
+	err = kctx.Run(a)
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = &exit{task.ExitStopped, errors.New("interrupted")}
+	}
+	return report(errw, err)
+}
+
+// helpVerb lets people write `runnerd help run` as well.
+func helpVerb(args []string) []string {
+	if len(args) > 0 && args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
+}
+
+// helpHint says where the right use of what was mistyped is shown.
+func helpHint(err error) string {
+	var bad *kong.ParseError
+	if errors.As(err, &bad) && bad.Context != nil {
+		if verb := bad.Context.Selected(); verb != nil {
+			return fmt.Sprintf("`%s --help` shows its use.", verb.FullPath())
+		}
+	}
+	return "runnerd --help lists the verbs."
+}
+
+// instantFlag reads an instant that a person typed.
+func instantFlag(ctx *kong.DecodeContext, target reflect.Value) error {
+	var s string
+	if err := ctx.Scan.PopValueInto("instant", &s); err != nil {
+		return err
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return fmt.Errorf("%q is not an instant; expected one such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00", s)
+	}
+	target.Set(reflect.ValueOf(t))
+	return nil
 }
 
 // settle reads the settings: environment first, flags over it.
@@ -168,8 +209,12 @@ func report(w io.Writer, err error) int {
 		fmt.Fprintln(w, "runnerd:", err)
 	}
 	var e *exit
-	if errors.As(err, &e) {
+	var held *db.HeldError
+	switch {
+	case errors.As(err, &e):
 		return e.code
+	case errors.As(err, &held):
+		return task.ExitUsage // another daemon, or another --state
 	}
 	return task.ExitInternal
 }
