@@ -84,10 +84,15 @@ func (h *house) dayOf(ctx context.Context, taskID string, now time.Time) (d day,
 	return d, true
 }
 
-// dawn is when the day began.
+// dawn is when the day began: at midnight or, where clocks skip that, when they
+// went on.
 func dawn(now time.Time, zone *time.Location) time.Time {
 	y, m, day := now.In(zone).Date()
-	return time.Date(y, m, day, 0, 0, 0, 0, zone)
+	start := time.Date(y, m, day, 0, 0, 0, 0, zone)
+	if _, skipped := start.ZoneBounds(); start.Day() != day && !skipped.IsZero() {
+		return skipped
+	}
+	return start
 }
 
 // screen names the tasks that gate has to be asked about: those that a limit per

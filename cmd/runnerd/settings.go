@@ -106,6 +106,22 @@ func (s *Settings) credentialDirs(get func(string) string) []string {
 	return dirs
 }
 
+// protected are the paths that no connector's process may reach: the directories
+// and, wherever they are, the databases with what SQLite keeps beside them.
+func (s *Settings) protected(get func(string) string) []string {
+	paths := append([]string{s.StateDir, s.ConfigDir, filepath.Dir(s.Socket)}, s.credentialDirs(get)...)
+	for _, dsn := range []string{s.Database, s.PolicyDatabase} {
+		file := strings.TrimPrefix(dsn, "file:")
+		if strings.Contains(file, "://") {
+			continue
+		}
+		if abs, err := filepath.Abs(file); err == nil {
+			paths = append(paths, abs, abs+"-wal", abs+"-shm", abs+"-journal")
+		}
+	}
+	return paths
+}
+
 // zone is the daemon's: RUNNERD_TIMEZONE, else TZ, else what /etc/localtime
 // links to, else UTC. A name is needed, because it is stored with each task.
 func (s *Settings) zone(get func(string) string) (*time.Location, error) {
