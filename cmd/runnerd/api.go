@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"go.uber.org/zap"
+
 	"runnerd/connector"
 	"runnerd/control"
 	"runnerd/systemd"
@@ -34,7 +36,7 @@ func (h *house) listen(a *app) (net.Listener, error) {
 
 // server speaks for the parts of the daemon.
 func (h *house) server(a *app) (*control.Server, error) {
-	rights, token, err := h.rights(a)
+	token, err := h.openDoor(a)
 	if err != nil {
 		return nil, &exit{task.ExitUsage, err}
 	}
@@ -44,24 +46,8 @@ func (h *house) server(a *app) (*control.Server, error) {
 		Start: h.startManual, Reload: h.reloadView, ToolSupport: h.toolSupport, Healthy: h.healthy,
 		Daemon:    control.DaemonView{Running: true, PID: os.Getpid(), Version: versionText(), StartedAt: &now},
 		ConfigDir: h.settings.ConfigDir, StateDir: h.settings.StateDir,
-		Rights: rights, Token: token, Logger: h.log, Metrics: h.metrics(),
+		Rights: h.rightsOf, Token: token, Logger: h.log, Metrics: h.metrics(),
 	}), nil
-}
-
-// rights are who may do what on the socket. In user mode approving needs the
-// token of the state directory, which connectors cannot read.
-func (h *house) rights(a *app) (func(control.Peer) control.Rights, string, error) {
-	access := h.applied.Load().Daemon.Access
-	service := systemd.Managed(a.getenv)
-	rights, err := control.DefaultRights(control.RightsOptions{
-		Service: service, UID: os.Getuid(),
-		Access: control.Access{Read: access.Read, Run: access.Run, Approve: access.Approve},
-	})
-	if err != nil || service {
-		return rights, "", err
-	}
-	token, err := control.EnsureToken(h.settings.StateDir)
-	return rights, token, err
 }
 
 // inForce shows the files as they are in force.
@@ -91,8 +77,12 @@ func connectorRows(states []connector.State) []control.ConnectorRow {
 	return rows
 }
 
-// startManual queues a run that a person asked for.
+// startManual queues a run that a person asked for, of the files as they are on
+// disk: who has just saved one means that.
 func (h *house) startManual(ctx context.Context, id string) (task.Run, error) {
+	if err := h.reload(ctx); err != nil {
+		h.log.Error("reload", zap.Error(err))
+	}
 	run, err := h.newManual(ctx, id)
 	if err == nil {
 		h.workers.Wake()

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +18,7 @@ import (
 	"runnerd/agentloop"
 	"runnerd/config"
 	"runnerd/connector"
+	"runnerd/control"
 	"runnerd/db"
 	"runnerd/dispatch"
 	"runnerd/llm/provider"
@@ -53,6 +54,11 @@ type house struct {
 	// while another takes its place.
 	applied atomic.Pointer[config.Set]
 	apply   sync.Mutex
+
+	// service says that systemd started us; rights are who may do what, nil as
+	// long as there is no socket.
+	service bool
+	rights  atomic.Pointer[func(control.Peer) control.Rights]
 }
 
 // newID makes ids of runs and approvals: short, unique, in order of time.
@@ -164,7 +170,7 @@ func (h *house) openParts(a *app) {
 	})
 	at := breakable(stores{h.main, h.main, h.main, h.pool}, a.getenv)
 	h.runner = agentloop.New(agentloop.Options{
-		Store: at.loop, Policies: h.rules, Connectors: at.tools, Files: h, Models: h.models,
+		Store: at.loop, Policies: newestRules{h.rules, h}, Connectors: at.tools, Files: h, Models: h.models,
 		Redact: h.redact, Resolve: h.resolvePath, Prompt: h.secrets.ResolvePrompt,
 		Zone: h.zone, NewID: newID, Logger: h.log,
 	})
@@ -194,7 +200,7 @@ func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *z
 	}
 	return connector.Options{
 		Resolve: secrets.ResolveSecret, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
-		Protected:  append([]string{a.StateDir, a.ConfigDir, filepath.Dir(a.Socket)}, a.credentialDirs(a.getenv)...),
+		Protected:  a.protected(a.getenv),
 		Executable: exe, Environ: childEnviron(a), Logger: log, Version: versionText(), Dial: a.dial,
 	}
 }
@@ -223,11 +229,8 @@ func (h *house) close() error { return h.stops.close() }
 // Freshen implements agentloop.Files: whatever changed on disk is in force when
 // it returns, or an error says that the last good revision still is.
 func (h *house) Freshen(ctx context.Context, taskID string) error {
-	_, set, err := h.loader.Freshen(ctx, taskID)
-	if set == nil || set == h.applied.Load() {
-		return err
-	}
-	return errors.Join(err, h.put(ctx, set))
+	_, _, err := h.loader.Freshen(ctx, taskID)
+	return errors.Join(err, h.putNewest(ctx))
 }
 
 // Stale implements agentloop.Files.
@@ -247,21 +250,25 @@ func (h *house) Stale(taskID string) []string {
 
 // reload reads all files again and puts what is good into force.
 func (h *house) reload(ctx context.Context) error {
-	set, err := h.loader.Load(ctx)
-	if err != nil {
+	if _, err := h.loader.Load(ctx); err != nil {
 		return err
 	}
-	return h.put(ctx, set)
+	return h.putNewest(ctx)
 }
 
-// put makes a set the one in force: what can fail first (both databases), then
-// the parts that only swap a pointer.
-func (h *house) put(ctx context.Context, set *config.Set) error {
+// putNewest makes the set that was loaded last, by whomever, the one in force:
+// what can fail first (both databases), then the parts that only swap a pointer.
+func (h *house) putNewest(ctx context.Context) error {
+	if h.loader.Current() == h.applied.Load() {
+		return nil
+	}
 	h.apply.Lock()
 	defer h.apply.Unlock()
-	if h.applied.Load() == set || h.loader.Current() != set {
-		return nil // another caller put it, or a newer one, there
+	set := h.loader.Current()
+	if set == h.applied.Load() {
+		return nil // another caller put it there
 	}
+	missing := set.Missing(h.secrets) // resolving makes secrets known before anything could show them
 	entries, err := h.store(ctx, set)
 	if err != nil {
 		return fmt.Errorf("put files into force: %w", err)
@@ -271,7 +278,8 @@ func (h *house) put(ctx context.Context, set *config.Set) error {
 	err = h.clock.Set(entries)
 	h.applied.Store(set)
 	h.care.see(set)
-	h.tell(set)
+	h.admit(set.Daemon.Access)
+	h.tell(set, missing)
 	if len(set.Tasks) >= many {
 		debug.FreeOSMemory() // a load takes several times what is then kept
 	}
@@ -349,11 +357,11 @@ func connectorSpecs(set *config.Set) []task.Connector {
 }
 
 // tell logs what is wrong with the files that were just read, once a load.
-func (h *house) tell(set *config.Set) {
+func (h *house) tell(set *config.Set, missing []config.Problem) {
 	for _, p := range set.Problems {
 		h.log.Error("file refused", zap.String("file", p.File), zap.String("detail", p.Error()))
 	}
-	for _, p := range set.Warnings {
+	for _, p := range slices.Concat(set.Warnings, missing) {
 		h.log.Warn("file", zap.String("file", p.File), zap.String("detail", p.Error()))
 	}
 	for _, f := range set.Kept {

@@ -36,6 +36,11 @@ func TestLiveEdits(t *testing.T) {
 		{"connectors file: tool disabled", writeFile("connectors.yaml", weekConnectors+"    disabled_tools: [note]\n"), policy.CodeDisabled},
 		{"connectors file: connector removed", writeFile("connectors.yaml", "mcpServers:\n  other: {command: in-memory}\n"), policy.CodeNotReachable},
 		{"project file: no connectors", writeFile("projects.yaml", "projects:\n  ops: {connectors: []}\n"), policy.CodeNotReachable},
+		{"task file: another project", writeFile("tasks/edit.md", strings.Replace(allowed, "project: ops", "project: closed", 1)), policy.CodeNotReachable},
+		{"task file: another project, the old one gone", func(t *testing.T, h *house) {
+			writeFile("tasks/edit.md", strings.Replace(allowed, "project: ops", "project: open", 1))(t, h)
+			writeFile("projects.yaml", "projects:\n  open: {}\n")(t, h)
+		}, ""},
 		{"override: grant taken away", override(policy.ScopeTask, "edit", `{"allow": []}`), policy.CodeNeedsApproval},
 		{"override: project", override(policy.ScopeProject, "ops", `{"connectors": []}`), policy.CodeNotReachable},
 		{"override: session", override(policy.ScopeSession, "edit", `{"connectors": []}`), policy.CodeNotReachable},
@@ -57,7 +62,7 @@ func TestLiveEdits(t *testing.T) {
 			a := testApp(t, map[string]string{
 				"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n",
 				"s.yaml":          "turns:\n  - call: [{tool: desk/note, args: {n: 1}}, {tool: desk/note, args: {n: 2}}]\n  - say: Done.\n",
-				"projects.yaml":   "projects:\n  ops: {}\n",
+				"projects.yaml":   "projects:\n  ops: {}\n  closed: {connectors: []}\n",
 				"tasks/edit.md":   allowed,
 				"connectors.yaml": weekConnectors,
 			})
@@ -131,6 +136,7 @@ func api(do func(context.Context, *control.Client) error) func(*testing.T, *hous
 // serveAPI serves the control socket until the test ends.
 func serveAPI(t *testing.T, a *app, h *house) {
 	t.Helper()
+	a.listener = nil // a real socket
 	socket, err := h.listen(a)
 	if err != nil {
 		t.Fatal(err)

@@ -152,6 +152,7 @@ func (h *house) start(life context.Context, end context.CancelCauseFunc, control
 	first.start("workers", h.workers.Run)
 	first.start("clock", h.clock.Run)
 	first.start("files", h.watch)
+	first.start("edits", h.follow)
 	first.start("ticks", h.tick)
 	first.start("watchdog", watchdog)
 	done := make(chan struct{})

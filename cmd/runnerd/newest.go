@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/policy"
+	"runnerd/taskpolicy"
+)
+
+// newestRules are the policy of the newest files that anybody has loaded. Where
+// those cannot be stored, what stood before is no answer: an edit that takes a
+// right away would be missed. A run's project is the one that its file names now.
+type newestRules struct {
+	*taskpolicy.Store
+	h *house
+}
+
+// Effective implements agentloop.Policies.
+func (n newestRules) Effective(ctx context.Context, taskID, session, project string) (policy.Effective, error) {
+	if err := n.h.putNewest(ctx); err != nil {
+		return policy.Effective{}, fmt.Errorf("read policy of task %s: %w", taskID, err)
+	}
+	if set := n.h.applied.Load(); set != nil {
+		if t, ok := set.Tasks[taskID]; ok {
+			project = t.Task.Project
+		}
+	}
+	return n.Store.Effective(ctx, taskID, session, project)
+}
+
+// takenUp is how often files that were loaded and not stored are taken up again.
+const takenUp = 5 * time.Second
+
+// follow puts into force what somebody loaded and did not get stored: that one may
+// have been cut short, or a database was busy.
+func (h *house) follow(ctx context.Context) error {
+	t := time.NewTicker(takenUp)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := h.putNewest(ctx); err != nil && ctx.Err() == nil {
+			h.log.Error("reload", zap.Error(err))
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/uptrace/bun/driver/sqliteshim"
+
+	"runnerd/control"
+	"runnerd/policy"
+	"runnerd/task"
+)
+
+// Files for a task that notes once, or twice, and may.
+func noteFiles(calls int) map[string]string {
+	return map[string]string{
+		"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n",
+		"s.yaml":          "turns:\n  - call: [" + strings.TrimSuffix(strings.Repeat("{tool: desk/note}, ", calls), ", ") + "]\n  - say: Done.\n",
+		"tasks/edit.md":   "---\nallow: [desk/note]\ntools: [desk]\n---\nNote.\n",
+		"connectors.yaml": weekConnectors,
+	}
+}
+
+const denyNote = "---\nallow: [desk/note]\ndeny: [desk/note]\ntools: [desk]\n---\nNote.\n"
+
+// refuseWrites makes every write of the policy database fail while reads go on,
+// as a full disk does, until the answered function is called.
+func refuseWrites(t *testing.T, h *house) (mend func()) {
+	t.Helper()
+	const trigger = "CREATE TRIGGER full BEFORE UPDATE ON policy_rows BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+	raw := rawDatabase(t, h.settings.PolicyDatabase)
+	if _, err := raw.Exec(trigger); err != nil {
+		t.Error(err)
+	}
+	return func() {
+		if _, err := raw.Exec("DROP TRIGGER full"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An edit that was read and cannot be stored is no reason to decide by what stood
+// before: the call is refused.
+func TestEditThatCannotBeStoredRefuses(t *testing.T) {
+	a := testApp(t, noteFiles(2))
+	var h *house
+	notes := 0
+	a.dial = noteServer(func() {
+		if notes++; notes == 1 {
+			refuseWrites(t, h)
+			writeFile("tasks/edit.md", denyNote)(t, h)
+		}
+	})
+	h = openTest(t, a)
+	run := runTest(t, h, "edit")
+	receipts, err := h.main.RunReceipts(t.Context(), run.ID)
+	if err != nil || len(receipts) != 2 || notes != 1 {
+		t.Fatalf("%d receipts (%v), %d calls sent, want 2 and 1", len(receipts), err, notes)
+	}
+	if code := policy.Code(receipts[1].Code); code != policy.CodePolicyError {
+		t.Errorf("second call: %q (%s), want policy_error", code, receipts[1].Rule)
+	}
+}
+
+// Whoever loads files may be cut short, or find a database busy: the edit comes
+// into force all the same, without another one.
+func TestEditIsTakenUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := testApp(t, noteFiles(1))
+		a.poll, a.dial = time.Second, noteServer(func() {})
+		played(t, a, func(h *house) {
+			pass(2 * time.Second)
+			mend := refuseWrites(t, h)
+			writeFile("tasks/edit.md", "---\nschedule: every 1h\nallow: [desk/note]\ndeny: [desk/*]\n---\nNote.\n")(t, h)
+			pass(time.Minute)
+			if next, ok := h.clock.Next("edit"); ok {
+				t.Fatalf("the edit came into force although it could not be stored: next %s", next)
+			}
+			mend()
+			pass(10 * time.Second)
+			if _, ok := h.clock.Next("edit"); !ok {
+				t.Error("the edit did not come into force although it can be stored again")
+			}
+		})
+	})
+}
+
+// A decision waits for the newest files that anybody has loaded, also when the
+// one who did has not yet put them into force.
+func TestDecisionSeesWhatOthersLoaded(t *testing.T) {
+	a := testApp(t, noteFiles(2))
+	var h *house
+	notes := 0
+	a.dial = noteServer(func() {
+		if notes++; notes == 1 {
+			writeFile("tasks/edit.md", denyNote)(t, h)
+			if _, err := h.loader.Load(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	h = openTest(t, a)
+	eff, err := h.runner.Policies.Effective(t.Context(), "edit", "edit", "")
+	if err != nil || len(eff.Deny) != 0 {
+		t.Fatalf("%v %v", eff.Deny, err)
+	}
+	writeFile("tasks/edit.md", denyNote)(t, h)
+	if _, err := h.loader.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if eff, err = h.runner.Policies.Effective(t.Context(), "edit", "edit", ""); err != nil || len(eff.Deny) != 1 {
+		t.Errorf("deny %v (%v), want the line of the file that was loaded", eff.Deny, err)
+	}
+}
+
+// A value that only a destination holds is a secret before anything was delivered.
+func TestSecretsAreKnownBeforeTheirFirstUse(t *testing.T) {
+	files := noteFiles(1)
+	files["tasks/edit.md"] = "---\nallow: [desk/note]\ntools: [desk]\ndeliver: [{to: notify, when: failure, url: \"${credential:ntfy}\"}]\n---\nNote.\n"
+	a := testApp(t, files)
+	const secret = "ntfy://tk_5x9hidden@ntfy.sh/ops"
+	if err := os.MkdirAll(filepath.Join(a.StateDir, "credentials"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(a.StateDir, "credentials", "ntfy"), []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.dial = answering("it says " + secret)
+	h := openTest(t, a)
+	run := runTest(t, h, "edit")
+	msgs, err := h.main.RunMessages(t.Context(), run.ID)
+	if err != nil || len(msgs) < 3 {
+		t.Fatalf("%d messages (%v)", len(msgs), err)
+	}
+	for _, m := range msgs {
+		if strings.Contains(m.Text, "hidden") {
+			t.Errorf("the transcript holds a credential: %s", m.Text)
+		}
+	}
+}
+
+// Who may do what is an edit like any other.
+func TestAccessIsLive(t *testing.T) {
+	a := testApp(t, noteFiles(1))
+	h := openTest(t, a)
+	serveAPI(t, a, h)
+	stranger := control.Peer{UID: 54321, GID: 54321}
+	if h.rightsOf(stranger).Read {
+		t.Error("a stranger may read")
+	}
+	for _, step := range []struct {
+		access string
+		read   bool
+	}{
+		{"access: {read: [\"54321\"]}\n", true},
+		{"access: {read: [\"no-such-user-here\"]}\n", true}, // last good stays
+		{"access: {read: []}\n", false},
+	} {
+		writeFile("runnerd.yaml", step.access)(t, h)
+		if err := h.reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.rightsOf(stranger).Read; got != step.read {
+			t.Errorf("after %q the stranger's right to read is %v, want %v", step.access, got, step.read)
+		}
+	}
+}
+
+// A run that a person starts is of the files as they are on disk.
+func TestManualRunIsOfTheNewestFile(t *testing.T) {
+	a := testApp(t, noteFiles(1))
+	h := openTest(t, a)
+	writeFile("tasks/edit.md", "---\ntools: []\n---\nThe newest prompt.\n")(t, h)
+	run, err := h.startManual(t.Context(), "edit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := h.main.Revision(t.Context(), run.Revision)
+	if err != nil || !strings.Contains(spec.Prompt, "newest") {
+		t.Errorf("the run has the prompt %q (%v)", spec.Prompt, err)
+	}
+	writeFile("tasks/more.md", "---\ntools: []\n---\nOne more.\n")(t, h)
+	if _, err := h.startManual(t.Context(), "more"); err != nil {
+		t.Errorf("a task whose file was just written: %v", err)
+	}
+}
+
+// The databases are out of reach wherever they are.
+func TestDatabasesElsewhereAreProtected(t *testing.T) {
+	a := testApp(t, nil)
+	a.Database, a.PolicyDatabase = "postgres://localhost/x", "file:/srv/db/policy.db"
+	paths := a.protected(a.getenv)
+	for _, path := range []string{a.StateDir, a.ConfigDir, "/srv/db/policy.db", "/srv/db/policy.db-wal"} {
+		if !slices.Contains(paths, path) {
+			t.Errorf("connectors are not kept from %s: %v", path, paths)
+		}
+	}
+	if got := slices.IndexFunc(paths, func(p string) bool { return strings.Contains(p, "postgres") }); got >= 0 {
+		t.Errorf("protects %s", paths[got])
+	}
+}
+
+// A day begins at its first instant, also where that is not midnight.
+func TestDawn(t *testing.T) {
+	for _, c := range []struct{ zone, noon, want string }{
+		{"America/Santiago", "2026-09-06T12:00:00-03:00", "2026-09-06T01:00:00-03:00"},
+		{"Africa/Cairo", "2026-04-24T12:00:00+03:00", "2026-04-24T01:00:00+03:00"},
+		{"America/Havana", "2026-11-01T12:00:00-05:00", "2026-11-01T00:00:00-04:00"}, // midnight comes twice
+		{"Europe/Berlin", "2026-03-29T12:00:00+02:00", "2026-03-29T00:00:00+01:00"},
+	} {
+		zone, err := time.LoadLocation(c.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noon, err := time.Parse(time.RFC3339, c.noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := dawn(noon, zone).Format(time.RFC3339); got != c.want {
+			t.Errorf("%s: the day began %s, want %s", c.zone, got, c.want)
+		}
+	}
+}
+
+// answering serves one tool, note, that answers the text.
+func answering(text string) func(context.Context, task.Connector) (mcp.Transport, error) {
+	return func(context.Context, task.Connector) (mcp.Transport, error) {
+		srv := mcp.NewServer(&mcp.Implementation{Name: "desk", Version: "1"}, nil)
+		srv.AddTool(&mcp.Tool{Name: "note", InputSchema: map[string]any{"type": "object"}},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil
+			})
+		client, server := mcp.NewInMemoryTransports()
+		_, err := srv.Connect(context.Background(), server, nil)
+		return client, err
+	}
+}
+
+// rawDatabase opens a database behind its owner's back, until the test ends.
+func rawDatabase(t *testing.T, file string) *sql.DB {
+	t.Helper()
+	raw, err := sql.Open(sqliteshim.ShimName, "file:"+file+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := raw.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return raw
+}
