@@ -17,8 +17,6 @@ func (l *Loader) Freshen(ctx context.Context, taskID string) (changed bool, set 
 	if before != nil && !l.moved(before, taskID) {
 		return false, before.set, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.opts.LoadTimeout)
-	defer cancel()
 	if err := l.enter(ctx); err != nil {
 		return false, l.Current(), err
 	}

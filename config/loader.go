@@ -35,7 +35,8 @@ type Options struct {
 	LastGood func(file string) (content []byte, ok bool)
 	Logger   *zap.Logger
 
-	// LoadTimeout bounds one load; default 10 s.
+	// LoadTimeout bounds one load, with a millisecond more for each file, and before
+	// it the wait for another load; default 10 s.
 	LoadTimeout time.Duration
 	// Settle is how long the directory must be quiet before Watch reports, and
 	// MaxSettle how long a report can be put off; default 200 ms and 2 s.
@@ -141,8 +142,6 @@ func (l *Loader) Current() *Set {
 // in the set; an error means that the directory itself could not be read or that
 // time ran out, and then the latest set stays as it is.
 func (l *Loader) Load(ctx context.Context) (*Set, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.opts.LoadTimeout)
-	defer cancel()
 	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -155,6 +154,8 @@ func (l *Loader) Load(ctx context.Context) (*Set, error) {
 }
 
 func (l *Loader) enter(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.opts.LoadTimeout)
+	defer cancel()
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("load config: %w", err)
 	}
@@ -179,6 +180,8 @@ func (l *Loader) load(ctx context.Context) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, l.opts.LoadTimeout+time.Duration(len(found.files))*time.Millisecond)
+	defer cancel()
 	now := time.Now()
 	r := &reader{dir: l.opts.Dir, root: root, uid: uint32(os.Geteuid()), ownGroup: remembered(primaryGroup), patience: now.Add(restWait)}
 	if err := l.readAll(ctx, r, found.files); err != nil {
