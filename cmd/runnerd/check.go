@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 
 	"runnerd/config"
 	"runnerd/connector"
+	"runnerd/llm/scripted"
 	"runnerd/policy"
 	"runnerd/task"
 	"runnerd/taskpolicy"
@@ -94,10 +96,14 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 			}
 		}
 	}
+	r.Problems = append(r.Problems, i.brokenScripts()...)
 	for _, id := range i.set.TaskIDs() {
 		t, err := i.checkTask(ctx, i.set.Tasks[id].Task, rules, connected)
 		if err != nil {
 			return r, err
+		}
+		if c.Offline {
+			t.Tools = nil // nobody was asked, so nothing is known of them
 		}
 		r.Tasks = append(r.Tasks, t)
 	}
@@ -120,6 +126,9 @@ func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpoli
 	}
 	eff, err := rules.Effective(ctx, t.ID, t.SessionID(), t.Project)
 	if err != nil {
+		if _, known := i.set.Projects[t.Project]; t.Project != "" && !known {
+			err = fmt.Errorf("its project %s cannot be read, so nothing it may do is known; see the problems above", t.Project)
+		}
 		c.Errors = append(c.Errors, err.Error())
 		return c, nil
 	}
@@ -135,6 +144,18 @@ func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpoli
 	c.Errors = append(c.Errors, i.moneyWithoutPrice(t, eff)...)
 	c.Tools = policy.Explain(eff, list)
 	return c, nil
+}
+
+// brokenScripts finds models whose script cannot be played.
+func (i *inspection) brokenScripts() (problems []string) {
+	for _, name := range slices.Sorted(maps.Keys(i.set.Models)) {
+		if path := i.set.Models[name].Script; path != "" {
+			if _, err := scripted.Open(path); err != nil {
+				problems = append(problems, fmt.Sprintf("models.yaml: models.%s.script: %v", name, err))
+			}
+		}
+	}
+	return problems
 }
 
 // moneyWithoutPrice finds money limits that cannot be kept (DESIGN, section 9).
@@ -171,31 +192,81 @@ func (r checkReport) print(w io.Writer, i *inspection) error {
 		fmt.Fprintln(w, "warning:", p)
 	}
 	for _, t := range r.Tasks {
-		fmt.Fprintf(w, "\ntask %s  (%s, model %s)\n", t.ID, i.set.Tasks[t.ID].File, t.Model)
-		if len(t.Next) == 0 {
-			fmt.Fprintf(w, "  next   by hand only: runnerd run %s\n", t.ID)
-		}
-		for _, n := range t.Next {
-			fmt.Fprintf(w, "  next   %s  %s\n", n.Local(), n.UTC)
-		}
-		if len(t.Tools) > 0 {
-			if err := printRows(w, t.Tools); err != nil {
-				return err
-			}
-		}
-		for _, e := range t.Errors {
-			fmt.Fprintln(w, "  error  ", e)
-		}
-		for _, n := range t.Notes {
-			fmt.Fprintln(w, "  note   ", n)
+		if err := t.print(w, i.set.Tasks[t.ID]); err != nil {
+			return err
 		}
 	}
 	verdict := "ok"
 	if !r.OK {
 		verdict = "NOT ok: see above"
 	}
-	fmt.Fprintf(w, "\n%d tasks, %d connectors, %d problems: %s\n", len(r.Tasks), len(i.set.Connectors), len(r.Problems), verdict)
+	fmt.Fprintf(w, "\n%s, %s, %s, %s: %s\n", count(len(r.Tasks), "task"), count(len(i.set.Connectors), "connector"),
+		count(len(r.Problems), "problem"), count(len(r.Warnings), "warning"), verdict)
+	if len(r.Tasks) == 0 && r.OK {
+		fmt.Fprintf(w, "There is no task yet: a task is a file tasks/NAME.md in %s. `runnerd init` writes a first one.\n", i.settings.ConfigDir)
+	}
 	return nil
+}
+
+func (c taskCheck) print(w io.Writer, file config.TaskFile) error {
+	fmt.Fprintf(w, "\ntask %s  (%s, model %s)\n", c.ID, file.File, c.Model)
+	if why := noNext(file.Task, len(c.Next)); why != "" {
+		fmt.Fprintf(w, "  next   %s\n", why)
+	}
+	for _, n := range c.Next {
+		fmt.Fprintf(w, "  next   %s  %s\n", n.Local(), n.UTC)
+	}
+	rows, hidden := reachableRows(c.Tools)
+	if len(rows) > 0 {
+		if err := printRows(w, rows); err != nil {
+			return err
+		}
+	}
+	if len(hidden) > 0 {
+		fmt.Fprintf(w, "  not reachable: %s\n", strings.Join(hidden, ", "))
+	}
+	for _, e := range c.Errors {
+		fmt.Fprintln(w, "  error  ", e)
+	}
+	for _, n := range c.Notes {
+		fmt.Fprintln(w, "  note   ", n)
+	}
+	return nil
+}
+
+// noNext says why a task that has n instants ahead does not fire by itself, or
+// nothing if it does.
+func noNext(t task.Task, n int) string {
+	switch {
+	case len(t.Schedule.Specs) == 0:
+		return "by hand only: runnerd run " + t.ID
+	case n == 0:
+		return "never again: every instant of its schedule has passed; by hand: runnerd run " + t.ID
+	case !t.Enabled:
+		return "disabled (enabled: false): these instants are recorded as skipped; by hand: runnerd run " + t.ID
+	}
+	return ""
+}
+
+// reachableRows leaves out the rows of connectors that the task cannot reach and
+// names these once.
+func reachableRows(rows []policy.Row) (reachable []policy.Row, hidden []string) {
+	for _, r := range rows {
+		if r.Code != policy.CodeNotReachable {
+			reachable = append(reachable, r)
+		} else if !slices.Contains(hidden, r.Connector) {
+			hidden = append(hidden, r.Connector)
+		}
+	}
+	return reachable, hidden
+}
+
+// count is a number of things in words.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // printRows prints the effective table: each tool, its class, whether it is
@@ -208,14 +279,37 @@ func printRows(out io.Writer, rows []policy.Row) error {
 		if r.Offered {
 			offered = "yes"
 		}
-		gets := string(r.Decision)
-		if r.Code != "" {
-			gets += " (" + string(r.Code) + ")"
-		}
-		fmt.Fprintf(w, "  %s/%s\t%s\t%s\t%s\t%s\n", r.Connector, r.Tool, r.Class, offered, gets, oneLine(r.Rule, 140))
+		gets, because := verdictWords(r)
+		fmt.Fprintf(w, "  %s/%s\t%s\t%s\t%s\t%s\n", r.Connector, r.Tool, r.Class, offered, gets, oneLine(because, 200))
 	}
 	return w.Flush()
 }
+
+// verdictWords puts a row's decision and rule into the few words that a table has
+// room for: what is said in other columns is left out, what would permit the call
+// is kept.
+func verdictWords(r policy.Row) (gets, because string) {
+	gets = string(r.Decision)
+	if r.Code != "" {
+		gets += " (" + string(r.Code) + ")"
+	}
+	conditions, rule := "", r.Rule
+	if i := strings.LastIndex(rule, otherwise); i >= 0 {
+		conditions, rule = rule[:i+len(otherwise)], rule[i+len(otherwise):]
+		gets = "by arguments, else " + gets
+	}
+	because = conditions + rule
+	if r.Code == policy.CodeNeedsApproval {
+		because = conditions + r.ClassFrom + "; no allow line matches"
+		if _, line, ok := strings.Cut(rule, "would permit it: "); ok {
+			because += "; to permit it: " + line
+		}
+	}
+	return gets, because
+}
+
+// otherwise stands in a rule between what depends on arguments and the rest.
+const otherwise = "; otherwise "
 
 type explainCmd struct {
 	Task string `arg:"" help:"Task."`
