@@ -9,7 +9,8 @@ import (
 )
 
 // Retention says how much history is kept. A zero field removes nothing by that
-// rule. Active runs, and messages that a model may still see, are never removed.
+// rule. Active runs, what is still to be delivered, and messages that a model may
+// still see are never removed.
 type Retention struct {
 	// Age is how long finished runs and what belongs to them, skipped and missed
 	// occurrences, events, spend and troubles that are over are kept.
@@ -66,10 +67,13 @@ func find[T any](ctx context.Context, d *DB, query func(q bun.IDB) *bun.SelectQu
 	return found, err
 }
 
+// settled keeps what a run still has to deliver.
+const settled = "delivery <> 'pending'"
+
 func (d *DB) pruneOldRuns(ctx context.Context, cutoff time.Time, limit int) (int, error) {
 	ids, err := find[string](ctx, d, func(q bun.IDB) *bun.SelectQuery {
 		return q.NewSelect().Table("runs").Column("id").
-			Where("created_at < ? AND finished_at < ?", micros(cutoff), micros(cutoff)).Order("created_at", "id").Limit(int64(limit))
+			Where("created_at < ? AND finished_at < ?", micros(cutoff), micros(cutoff)).Where(settled).Order("created_at", "id").Limit(int64(limit))
 	})
 	if err != nil {
 		return 0, err
@@ -83,7 +87,7 @@ func (d *DB) pruneManyRuns(ctx context.Context, keep, limit int) (int, error) {
 			Join("JOIN runs AS r ON r.task = tasks.task").
 			Where("(r.created_at, r.id) < (SELECT n.created_at, n.id FROM runs AS n WHERE n.task = tasks.task"+
 				" ORDER BY n.created_at DESC, n.id DESC LIMIT 1 OFFSET ?)", keep-1).
-			Where("r.finished_at IS NOT NULL").Limit(int64(limit))
+			Where("r.finished_at IS NOT NULL").Where(settled).Limit(int64(limit))
 	})
 	if err != nil {
 		return 0, err
@@ -98,7 +102,7 @@ func (d *DB) removeRuns(ctx context.Context, ids []string) (removed int, err err
 		return d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
 			var finished []string
 			err := tx.NewSelect().Table("runs").Column("id").
-				Where("id IN (?) AND finished_at IS NOT NULL", bun.List(ids)).Scan(ctx, &finished)
+				Where("id IN (?) AND finished_at IS NOT NULL", bun.List(ids)).Where(settled).Scan(ctx, &finished)
 			if err != nil || len(finished) == 0 {
 				return err
 			}

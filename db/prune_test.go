@@ -89,6 +89,30 @@ func TestPruneByAge(t *testing.T) {
 	}
 }
 
+// What a run still owes somebody is not forgotten, however old it is.
+func TestPruneKeepsUndelivered(t *testing.T) {
+	d := openTest(t, Options{})
+	for i := range 3 {
+		id := fmt.Sprint("a", i)
+		finish(t, d, "a", id, noon.Add(time.Duration(i)*time.Minute))
+		run := must[task.Run](t)(d.Run(ctx, id))
+		run.Delivery = task.DeliveryPending
+		ok(t, d.Update(ctx, run))
+	}
+	keep := Retention{Age: time.Hour, RunsPerTask: 1}
+	pruneAll(t, d, keep, noon.AddDate(0, 0, 1))
+	if got := count(t, d, "runs"); got != 3 {
+		t.Errorf("%d runs left, want the 3 that are not delivered", got)
+	}
+	for i := range 3 {
+		ok(t, d.FinishDelivery(ctx, fmt.Sprint("a", i), task.DeliveryDelivered, ""))
+	}
+	pruneAll(t, d, keep, noon.AddDate(0, 0, 1))
+	if got := count(t, d, "runs"); got != 0 {
+		t.Errorf("%d runs left, want none", got)
+	}
+}
+
 func TestPruneByCount(t *testing.T) {
 	d := openTest(t, Options{})
 	for i := range 6 {
