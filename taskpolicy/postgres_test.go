@@ -37,6 +37,13 @@ func TestPostgres(t *testing.T) {
 	if r, err := s.Reachability(t.Context(), policy.ScopeSession, "brief", "ops"); err != nil || r.Source != policy.SourceSession {
 		t.Errorf("%+v %v", r, err)
 	}
+	copied := open(t, dbPath(t))
+	if err := s.CopyTo(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	if c := effective(t, copied); !slices.Equal(c.SessionConnectors.Items(), e.SessionConnectors.Items()) || len(c.Connectors["mail"].Pins) != 1 {
+		t.Errorf("the copy says %+v", c)
+	}
 	if h, err := s.History(t.Context(), HistoryFilter{Scope: policy.ScopeSession}); err != nil || len(h) == 0 || !json.Valid(h[0].New) {
 		t.Errorf("%+v %v", h, err)
 	}

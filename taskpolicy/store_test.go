@@ -870,3 +870,26 @@ func BenchmarkEffective(b *testing.B) {
 		}
 	}
 }
+
+func TestCopyTo(t *testing.T) {
+	s, to := seeded(t), open(t, dbPath(t))
+	if _, err := set(t, s, policy.ScopeTask, "brief", `deny=["mail/*"]`); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AcceptTools(t.Context(), "mail", []task.Tool{defined("search", "x")}, nil, "u"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CopyTo(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := effective(t, to), effective(t, s); !reflect.DeepEqual(got, want) || len(want.Deny) != 1 || len(want.Connectors["mail"].Pins) != 1 {
+		t.Errorf("the copy says %+v, want %+v", got, want)
+	}
+	if got, err := to.Definitions(t.Context(), "mail"); err != nil || len(got) != 1 {
+		t.Errorf("definitions %v (%v)", got, err)
+	}
+	// The files can be laid over it.
+	if err := to.SyncFiles(t.Context(), files(), policy.Limits{}, "files"); err != nil || len(effective(t, to).Deny) != 1 {
+		t.Errorf("after other files: %v", err)
+	}
+}

@@ -95,22 +95,14 @@ func (i *inspection) effective(ctx context.Context) (*taskpolicy.Store, error) {
 		return nil, fmt.Errorf("make a place for a copy of the policy: %w", err)
 	}
 	i.stops.push("copy of the policy", func() error { return os.RemoveAll(dir) })
-	copyOf := filepath.Join(dir, "task_policies.db")
-	if _, err := os.Stat(i.settings.PolicyDatabase); err == nil && !isURL(i.settings.PolicyDatabase) {
-		live, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: i.settings.PolicyDatabase})
-		if err != nil {
-			return nil, err
-		}
-		err = errors.Join(live.Backup(ctx, copyOf), live.Close())
-		if err != nil {
-			return nil, err
-		}
-	}
-	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: copyOf})
+	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: filepath.Join(dir, "task_policies.db")})
 	if err != nil {
 		return nil, err
 	}
 	i.stops.push("policy", rules.Close)
+	if err := i.copyPolicy(ctx, rules); err != nil {
+		return nil, err
+	}
 	return rules, rules.SyncFiles(ctx, policyRows(i.set), i.set.Daemon.Limits, "files")
 }
 
