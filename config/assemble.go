@@ -26,6 +26,10 @@ type assembly struct {
 	checks       map[string]error
 	files        map[kind][]string // by kind, in order
 	shared       shared
+	// inForce are the revisions of all files but tasks, as they were chosen;
+	// sameGround says that the tasks are judged against what they were last time.
+	inForce    []*parsed
+	sameGround bool
 }
 
 func (l *Loader) assemble(found *scan) *Set {
@@ -99,6 +103,9 @@ func (a *assembly) accept(p *parsed) {
 }
 
 func (a *assembly) use(p *parsed) {
+	if p.kind != kindTask {
+		a.inForce = append(a.inForce, p)
+	}
 	for _, ref := range p.refs {
 		a.set.refs = append(a.set.refs, fileReference{p.rel, ref})
 	}
@@ -143,7 +150,7 @@ func kindOf(rel string) kind {
 
 // readable tells whether anything could be decoded.
 func (p *parsed) readable() bool {
-	return p.task != nil || p.models != nil || p.connectors != nil || p.projects != nil || p.daemon != nil
+	return p.task != nil || p.spare || p.models != nil || p.connectors != nil || p.projects != nil || p.daemon != nil
 }
 
 func (a *assembly) models() {

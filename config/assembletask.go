@@ -13,7 +13,8 @@ import (
 // tasks adds every task file. Where two files claim one name, the one in force
 // stays so; of two new ones neither is taken.
 func (a *assembly) tasks() {
-	byID := make(map[string][]string)
+	a.survey()
+	byID := make(map[string][]string, len(a.files[kindTask]))
 	var order []string
 	for _, rel := range a.files[kindTask] {
 		id, _ := taskID(rel)
@@ -28,8 +29,15 @@ func (a *assembly) tasks() {
 			continue
 		}
 		rel := byID[id][0]
+		if a.takeOver(id, rel) {
+			continue
+		}
+		warned := len(a.set.Warnings)
 		if p, stale := a.pick(rel, a.checkTask); p != nil {
 			a.set.Tasks[id] = a.task(id, p, stale)
+			if !stale && len(a.set.Warnings) == warned {
+				p.giveUp()
+			}
 		}
 	}
 }
@@ -52,7 +60,7 @@ func (a *assembly) twoFiles(id string, files []string) {
 
 // checkTask is the cross-file part of a task's checks.
 func (a *assembly) checkTask(p *parsed) []Problem {
-	own := p.task.taskKeys
+	own := p.keys().taskKeys
 	full := own.over(a.defaults)
 	out := a.checkNames(p, own, full)
 	if _, ok := a.set.Models[full.Model]; own.Model == "" && !ok && !a.lost[kindModels] {
@@ -116,14 +124,15 @@ func (a *assembly) warnUnreachableTools(p *parsed, own taskKeys) {
 // task is the file with every default filled in. Absent connectors, tools, allow
 // and deny stay absent.
 func (a *assembly) task(id string, p *parsed, stale bool) TaskFile {
-	k := p.task.over(a.defaults)
-	if p.task.Connectors == nil && a.projects[k.Project].Connectors != nil {
+	own := p.keys()
+	k := own.over(a.defaults)
+	if own.Connectors == nil && a.projects[k.Project].Connectors != nil {
 		k.Connectors = nil // a default yields to the project's own word
 	}
 	t := task.Task{
 		ID: id, File: p.rel, Enabled: *k.Enabled, Model: k.Model, Project: k.Project,
 		Schedule:     task.Schedule{Zone: k.Timezone, DayMatch: k.DayMatch},
-		Instructions: a.projects[k.Project].Instructions, Prompt: p.task.Prompt,
+		Instructions: a.projects[k.Project].Instructions, Prompt: own.Prompt,
 		Session: task.SessionMode(k.Session), CatchUp: task.CatchUp(k.CatchUp), CatchUpWindow: time.Duration(*k.CatchUpWindow),
 		Overlap: task.Overlap(k.Overlap), Jitter: time.Duration(*k.Jitter),
 		Retry:   task.Retry{Attempts: *k.Retry.Attempts, Backoff: time.Duration(*k.Retry.Backoff)},

@@ -60,6 +60,7 @@ type Loader struct {
 	cache    map[string]*cached
 	accepted map[string]*parsed // last good, by file
 	checks   map[string]error   // answers of CheckSchedule
+	ground   *ground            // of the latest load
 }
 
 // cached is what is known of one file on disk.

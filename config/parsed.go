@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// parsed is one file, read and checked as far as it can be by itself. But for its
-// tree it is not changed after parse returns, so that loads can share it.
+// parsed is one file, read and checked as far as it can be by itself. Loads share
+// it: but for what is given up and made again (see spare and places), which only
+// whoever has the loader's turn does, it is not changed after parse returns.
 type parsed struct {
 	rel     string
 	kind    kind
@@ -31,7 +32,10 @@ type parsed struct {
 	// list's pointer: checking removes repeats and so moves what follows.
 	entries map[string]map[string]int
 
-	// One of these is set unless the file could not be read at all.
+	// spare says that task, entries and tree of a good task were given up.
+	spare bool
+
+	// One of these is set unless the file could not be read at all, or is spare.
 	task       *taskFile
 	models     *modelsFile
 	connectors *connectorsFile
