@@ -80,7 +80,7 @@ func printDiff(a *app, name string, diff []control.DiffRow) {
 			fmt.Fprintf(a.out, "  %s\n    - %s\n    + %s\n", f, oneLine(field(d.Accepted, f), 300), oneLine(field(d.Now, f), 300))
 		}
 	}
-	fmt.Fprintf(a.out, "\nUntil a person accepts them, calls of changed and new tools are refused:\n  %s connectors accept %s [TOOL …]\n", a.again(), name)
+	fmt.Fprintf(a.out, "\nThe first run that uses a connector accepts what it lists then. What changes or is added later is refused until a person accepts it:\n  %s connectors accept %s [TOOL …]\n", a.again(), name)
 }
 
 // field is one part of a definition, as JSON.

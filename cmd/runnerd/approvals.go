@@ -183,7 +183,7 @@ func printAlways(a *app, d control.DecisionView) {
 		fmt.Fprintln(a.out, "No allow: line can match these arguments: they are no JSON object.")
 		return
 	}
-	fmt.Fprintf(a.out, "\nTo permit such calls without asking, add this under `allow:` in the file of task %s:\n%s\n", d.Approval.Task, indent(d.Always))
+	fmt.Fprintf(a.out, "\nTo permit such calls without asking, put this into the file of task %s, or its item into the allow: that is there:\n%s\n", d.Approval.Task, indent(d.Always))
 	if len(d.AlwaysOpen) > 0 {
 		fmt.Fprintf(a.out, "It leaves these arguments free; narrow them with `where` if you can: %s\n", strings.Join(d.AlwaysOpen, ", "))
 	}
@@ -202,7 +202,7 @@ func (c cancelCmd) Run(ctx context.Context, a *app) error {
 	if client := a.live(ctx); client != nil {
 		row, err := client.Cancel(ctx, c.Run_, c.Reason)
 		if err != nil {
-			return remote(err)
+			return noRun(c.Run_, err)
 		}
 		fmt.Fprintf(a.out, "cancelling %s of task %s\n", row.ID, row.Task)
 		return nil
@@ -210,7 +210,7 @@ func (c cancelCmd) Run(ctx context.Context, a *app) error {
 	return a.asDaemon(ctx, func(h *house) error {
 		run, err := h.main.FindRun(ctx, c.Run_)
 		if err != nil {
-			return usage("run %s: %v", c.Run_, err)
+			return noRun(c.Run_, err)
 		}
 		if err := h.recoverRuns(ctx); err != nil {
 			return err

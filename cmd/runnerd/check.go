@@ -240,10 +240,10 @@ func noNext(t task.Task, n int) string {
 	switch {
 	case len(t.Schedule.Specs) == 0:
 		return "by hand only: runnerd run " + t.ID
+	case !t.Enabled:
+		return "disabled (enabled: false): its instants are recorded as skipped; by hand: runnerd run " + t.ID
 	case n == 0:
 		return "never again: every instant of its schedule has passed; by hand: runnerd run " + t.ID
-	case !t.Enabled:
-		return "disabled (enabled: false): these instants are recorded as skipped; by hand: runnerd run " + t.ID
 	}
 	return ""
 }

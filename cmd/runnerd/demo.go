@@ -124,7 +124,8 @@ Your own:      runnerd init DIR            write a commented starter config
                runnerd check DIR           every error, and what each task would do
                runnerd --config DIR run TASK
                runnerd --config DIR serve
-`, a.flags, run.ID)
+Remove it:     rm -r %[3]s
+`, a.flags, run.ID, filepath.Dir(a.ConfigDir))
 	return nil
 }
 

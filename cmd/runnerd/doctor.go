@@ -117,7 +117,7 @@ func examineContainment() finding {
 	if !strings.HasPrefix(kept, "landlock") {
 		return finding{"containment", warning, kept + ": connectors can read what the daemon's user can (docs/rough-edges.md)"}
 	}
-	return finding{"containment", sound, kept + " keeps connectors from state, config and credentials"}
+	return finding{"containment", sound, "connectors are kept from state, config and credentials by " + kept}
 }
 
 func (a *app) examineCredentials() []finding {

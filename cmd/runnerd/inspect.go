@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -43,12 +44,17 @@ func (a *app) inspect(ctx context.Context) (*inspection, error) {
 	i.secrets = a.resolver(i.redact)
 	loader := config.NewLoader(config.Options{Dir: a.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule})
 	if i.set, err = loader.Load(ctx); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, usage("there is no config directory %s; `runnerd init %s` writes one, --config names another", a.ConfigDir, a.ConfigDir)
-		}
-		return nil, &exit{task.ExitUsage, err}
+		return nil, a.unread(err)
 	}
 	return i, nil
+}
+
+// unread says what to do about a config directory that cannot be read.
+func (a *app) unread(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return usage("there is no config directory %s; `runnerd init %s` writes one, --config names another", a.ConfigDir, a.ConfigDir)
+	}
+	return &exit{task.ExitUsage, fmt.Errorf("read %s: %w", a.ConfigDir, err)}
 }
 
 func (i *inspection) close() error { return i.stops.close() }
@@ -60,6 +66,11 @@ func (i *inspection) task(id string) (config.TaskFile, error) {
 		return t, nil
 	}
 	return t, usage("%s", noTask(i.set, id))
+}
+
+// broken tells whether the file of a task has problems.
+func (i *inspection) broken(id string) bool {
+	return slices.ContainsFunc(i.set.Problems, func(p config.Problem) bool { return taskOf(p.File) == id })
 }
 
 // noTask says why there is no such task: its file is broken, or the nearest name.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -36,20 +37,34 @@ func (c tasksCmd) Run(ctx context.Context, a *app) error {
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "TASK\tSCHEDULE\tNEXT\tLAST")
 	for _, r := range rows {
-		next := "by hand"
-		switch {
-		case r.Error != "":
-			next = "FILE BROKEN: " + r.Error
-		case !r.Enabled:
-			next = "disabled"
-		case r.Paused:
-			next = "paused"
-		case r.Next != nil:
-			next = localTime(*r.Next, r.Timezone)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.ID, strings.Join(r.Schedule, ", "), next, orNone(string(r.LastStatus)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.ID, orNone(strings.Join(r.Schedule, ", ")), nextText(r), orNone(string(r.LastStatus)))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.Error != "" {
+			fmt.Fprintf(a.out, "%s: %s\n", r.ID, r.Error)
+		}
+	}
+	return nil
+}
+
+// nextText says when a task is due next, or why it is not.
+func nextText(r control.TaskRow) string {
+	switch {
+	case r.Error != "":
+		return "FILE BROKEN: see below"
+	case !r.Enabled:
+		return "disabled"
+	case r.Paused:
+		return "paused"
+	case r.Next != nil:
+		return localTime(*r.Next, r.Timezone)
+	case len(r.Schedule) > 0:
+		return "over: every instant has passed"
+	}
+	return "by hand"
 }
 
 func localTime(t time.Time, zone string) string {
@@ -131,6 +146,13 @@ func (c runsCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	if c.Task != "" && len(runs) == 0 { // of a retired task there may be some
+		if i, err := a.inspect(ctx); err == nil {
+			if _, err := i.task(c.Task); err != nil && !i.broken(c.Task) {
+				return err
+			}
+		}
+	}
 	if c.JSON {
 		return writeJSON(a.out, control.NewRunRows(runs))
 	}
@@ -177,11 +199,8 @@ func (c showCmd) Run(ctx context.Context, a *app) error {
 
 func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
 	run, err := main.FindRun(ctx, c.Run_)
-	if errors.Is(err, db.ErrNotFound) || errors.Is(err, db.ErrAmbiguous) {
-		return usage("run %s: %v; `runnerd runs` lists them", c.Run_, err)
-	}
 	if err != nil {
-		return err
+		return noRun(c.Run_, err)
 	}
 	msgs, err := main.RunMessages(ctx, run.ID)
 	if err != nil {
@@ -207,13 +226,34 @@ func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
 	fmt.Fprintf(a.out, ", attempt %d\n\n", run.Attempt)
 	p.messages(msgs, receipts)
 	for _, rc := range receipts {
-		if rc.Decision == task.DecisionPark {
+		if rc.Decision == task.DecisionPark && !answered(msgs, rc) {
 			p.receipt(rc)
 		}
 	}
 	fmt.Fprintln(a.out)
 	p.end(run)
 	return printDeliveries(ctx, a, main, run)
+}
+
+// answered tells whether a receipt's call has its answer, beside which the receipt
+// was shown.
+func answered(msgs []task.Message, rc task.Receipt) bool {
+	return slices.ContainsFunc(msgs, func(m task.Message) bool {
+		return m.Role == task.RoleTool && m.Step == rc.Step && m.CallID == rc.CallID
+	})
+}
+
+// noRun says that an id, or its beginning, names no run or several; any other
+// error stays what it is.
+func noRun(id string, err error) error {
+	var told *control.Error
+	switch {
+	case errors.Is(err, db.ErrAmbiguous):
+		return usage("%q is the beginning of more than one run; `runnerd runs` lists them", id)
+	case errors.Is(err, db.ErrNotFound), errors.As(err, &told) && told.Status == http.StatusNotFound:
+		return usage("there is no run %s; `runnerd runs` lists them", id)
+	}
+	return remote(err)
 }
 
 type whyCmd struct {

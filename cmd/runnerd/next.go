@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"runnerd/control"
+	"runnerd/db"
 	"runnerd/scheduler"
 	"runnerd/task"
 )
@@ -116,7 +118,31 @@ func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]instant, error) {
 		}
 		list = append(list, instants(id, s, c.After, c.N, scheduler.Jitter(id, hostName(), t.Jitter))...)
 	}
+	if c.Task != "" {
+		c.sayIdle(ctx, a, i.set.Tasks[c.Task].Task, len(list))
+	}
 	return list, nil
+}
+
+// sayIdle says on standard error why a task does not run at the n instants that
+// are listed, or why there are none.
+func (c nextCmd) sayIdle(ctx context.Context, a *app, t task.Task, n int) {
+	if why := noNext(t, n); why != "" {
+		fmt.Fprintf(a.err, "%s: %s\n", t.ID, why)
+		return
+	}
+	if rows := []control.TaskRow{{ID: t.ID}}; a.reading(ctx, fillPauses(ctx, rows)) == nil && rows[0].Paused {
+		fmt.Fprintf(a.err, "%s is paused: these instants are recorded as skipped until `runnerd resume` ends that\n", t.ID)
+	}
+}
+
+// fillPauses marks the tasks that are paused.
+func fillPauses(ctx context.Context, rows []control.TaskRow) func(*db.DB) error {
+	return func(main *db.DB) error {
+		pauses, err := main.Pauses(ctx)
+		control.FillTasks(rows, nil, pauses)
+		return err
+	}
 }
 
 func instants(id string, s *scheduler.Schedule, after time.Time, n int, jitter time.Duration) []instant {

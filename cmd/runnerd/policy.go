@@ -88,7 +88,31 @@ func (c policySetCmd) Run(ctx context.Context, a *app) error {
 		}
 		patch[name] = json.RawMessage(value)
 	}
+	if err := a.known(ctx, patch["connectors"], patch["tools"]); err != nil {
+		return err
+	}
 	return a.patchTask(ctx, c.Task, patch)
+}
+
+// known refuses lists that name a connector that there is not: the database would
+// drop it, which a person who mistyped it does not expect.
+func (a *app) known(ctx context.Context, lists ...json.RawMessage) error {
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		var names []string
+		if json.Unmarshal(list, &names) != nil {
+			continue // absent, or refused with more words where it is written
+		}
+		for _, name := range names {
+			if _, ok := i.set.Connectors[name]; !ok && len(i.set.Connectors) > 0 {
+				return noConnector(i.set, name)
+			}
+		}
+	}
+	return nil
 }
 
 type policyUnsetCmd struct {
@@ -106,7 +130,12 @@ func (c policyUnsetCmd) Run(ctx context.Context, a *app) error {
 
 func (a *app) patchTask(ctx context.Context, id string, patch map[string]json.RawMessage) error {
 	if client := a.live(ctx); client != nil {
-		_, err := client.PatchTaskPolicy(ctx, id, patch)
+		v, err := client.PatchTaskPolicy(ctx, id, patch)
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			for _, w := range v[name].Warnings {
+				fmt.Fprintln(a.err, "warning:", w)
+			}
+		}
 		if err == nil {
 			fmt.Fprintf(a.out, "policy of %s changed; it counts on the next call\n", id)
 		}
@@ -178,6 +207,10 @@ type sessionConnectorsCmd struct {
 func (c sessionConnectorsCmd) Run(ctx context.Context, a *app) error {
 	if len(c.Set) > 0 || c.None || c.Clear {
 		list := task.ListOf(c.Set...)
+		names, err := json.Marshal(c.Set)
+		if err = errors.Join(err, a.known(ctx, names)); err != nil {
+			return err
+		}
 		if c.Clear {
 			list = task.List[string]{}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,7 +149,13 @@ func (p *printer) endRow(r control.RunRow) {
 	}
 	fmt.Fprintf(p.w, "status      %s (exit code %d)%s\n", p.paint(color, string(r.Status)), r.Status.ExitCode(), colonise(r.Reason))
 	fmt.Fprintf(p.w, "facts       execution %s; outcome %s; delivery %s%s\n", r.Execution, orNone(r.Outcome), orNone(r.Delivery), marksText(r.Marks))
-	fmt.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, tokens, costText(r.Cost), time.Duration(r.WallMS)*time.Millisecond)
+	fmt.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, tokens, costText(r), time.Duration(r.WallMS)*time.Millisecond)
+	for _, step := range nextSteps(r.Marks) {
+		fmt.Fprintf(p.w, "see         %s\n", step)
+	}
+	if r.Execution.Finished() && r.Delivery == string(task.DeliveryPending) {
+		fmt.Fprintf(p.w, "delivery    not there yet, it is tried again; `runnerd show %s` tells\n", r.ID)
+	}
 	if r.Status == task.StatusWaiting {
 		fmt.Fprintln(p.w, "waiting     `runnerd approvals` shows what for, `runnerd approve ID` lets it go on")
 	}
@@ -161,11 +168,33 @@ func marksText(marks []string) string {
 	return "; marks " + strings.Join(marks, ", ")
 }
 
-func costText(c *float64) string {
-	if c == nil {
-		return "cost unknown (the model has no price)"
+func costText(r control.RunRow) string {
+	switch {
+	case r.Cost != nil:
+		return fmt.Sprintf("cost %.4f", *r.Cost)
+	case r.Steps == 0:
+		return "cost unknown (the model gave no answer)"
 	}
-	return fmt.Sprintf("cost %.4f", *c)
+	return "cost unknown (the model has no price)"
+}
+
+// nextSteps are the verbs that show more of what a run's marks say, each once.
+func nextSteps(marks []string) (steps []string) {
+	for _, m := range marks {
+		kind, of, _ := strings.Cut(m, ":")
+		step := ""
+		switch kind {
+		case task.MarkQuarantined:
+			id, _, _ := strings.Cut(of, "/")
+			step = "`runnerd connectors diff " + id + "` shows what changed since its tools were accepted"
+		case task.MarkConnectorDown:
+			step = "`runnerd connectors` shows why " + of + " is down"
+		}
+		if step != "" && !slices.Contains(steps, step) {
+			steps = append(steps, step)
+		}
+	}
+	return steps
 }
 
 func colonise(reason string) string {

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"time"
+
+	"golang.org/x/term"
 
 	"runnerd/control"
 	"runnerd/db"
@@ -23,7 +27,7 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
 	if err != nil {
 		return remote(err)
 	}
-	p := newPrinter(a.out, time.Local)
+	p := newPrinter(a.out, a.zoneOf(ctx, client, c.Task))
 	if c.JSON {
 		p.w = io.Discard
 	}
@@ -35,6 +39,9 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
 		err = errors.Join(remote(cerr), err)
 	}
 	if err != nil {
+		return err
+	}
+	if run, err = delivered(ctx, client, run); err != nil {
 		return err
 	}
 	if c.JSON {
@@ -49,6 +56,45 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
 		return &exit{code, errSilent}
 	}
 	return nil
+}
+
+// zoneOf is a task's time zone, in which its own prompt has the time too.
+func (a *app) zoneOf(ctx context.Context, client *control.Client, id string) *time.Location {
+	if v, err := client.Task(ctx, id); err == nil {
+		if zone, err := time.LoadLocation(v.Timezone); err == nil && v.Timezone != "" {
+			return zone
+		}
+	}
+	return a.ownZone()
+}
+
+// ownZone is the daemon's zone as far as it can be told from here.
+func (a *app) ownZone() *time.Location {
+	if zone, err := a.zone(a.getenv); err == nil {
+		return zone
+	}
+	return time.Local
+}
+
+// deliveryWait bounds how long a person waits for the daemon to deliver a result,
+// which it may try for hours.
+const deliveryWait = 15 * time.Second
+
+// delivered waits until a finished run's result is where it belongs, or is not to
+// get there, since the exit code depends on it.
+func delivered(ctx context.Context, client *control.Client, run control.RunRow) (control.RunRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, deliveryWait)
+	defer cancel()
+	for run.Execution.Finished() && task.DeliveryState(run.Delivery) == task.DeliveryPending && waitUntil(ctx, time.Now().Add(follows)) {
+		v, err := client.Run(ctx, run.ID)
+		if err != nil && ctx.Err() == nil {
+			return run, remote(err)
+		}
+		if err == nil {
+			run = v.Run
+		}
+	}
+	return run, nil
 }
 
 // follow prints a run's transcript as it grows until the run rests: finished,
@@ -121,8 +167,10 @@ func (c tailCmd) Run(ctx context.Context, a *app) error {
 	if after == 0 && c.Run_ == "" {
 		after = control.FromNow
 	}
-	printers := map[string]*printer{}
-	var receipts []task.Receipt
+	if err := c.known(ctx, a, client); err != nil {
+		return err
+	}
+	t := tail{a: a, printers: map[string]*printer{}}
 	rested := errors.New("the run rests")
 	err := client.Events(ctx, after, control.EventFilter{Run: c.Run_, Task: c.Task}, func(e control.Event) error {
 		if c.JSON {
@@ -130,7 +178,7 @@ func (c tailCmd) Run(ctx context.Context, a *app) error {
 				return err
 			}
 		} else {
-			receipts = a.tailEvent(printers, receipts, e)
+			t.event(e)
 		}
 		if c.Run_ != "" && e.Kind == db.EventRun && task.Execution(e.Ref).Finished() {
 			return rested
@@ -143,31 +191,61 @@ func (c tailCmd) Run(ctx context.Context, a *app) error {
 	if errors.Is(err, control.ErrNoDaemon) {
 		return usage("no daemon runs with %s; `runnerd show RUN` shows a run that has ended", a.StateDir)
 	}
-	return remote(err)
+	return noRun(c.Run_, err)
 }
 
-// tailEvent prints one event for a person.
-func (a *app) tailEvent(printers map[string]*printer, receipts []task.Receipt, e control.Event) []task.Receipt {
-	p := printers[e.Run]
-	if p == nil {
-		p = newPrinter(a.out, time.Local)
-		printers[e.Run] = p
-		fmt.Fprintf(a.out, "run %s of task %s\n", e.Run, e.Task)
+// known refuses to wait for what cannot come, and says that it waits.
+func (c tailCmd) known(ctx context.Context, a *app, client *control.Client) error {
+	if c.Task != "" {
+		if _, err := client.Task(ctx, c.Task); err != nil && !errors.Is(err, control.ErrNoDaemon) {
+			return remote(err)
+		}
 	}
-	switch {
-	case e.Receipt != nil:
+	if f, ok := a.err.(*os.File); ok && c.Run_ == "" && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintln(a.err, "following runs as they happen; Ctrl-C ends it")
+	}
+	return nil
+}
+
+// tail prints the events of several runs for a person: whenever it turns to
+// another run it says to which.
+type tail struct {
+	a        *app
+	printers map[string]*printer
+	receipts []task.Receipt
+	last     string // run of the last line
+}
+
+func (t *tail) event(e control.Event) {
+	p := t.printers[e.Run]
+	if p == nil {
+		p = newPrinter(t.a.out, t.a.ownZone())
+		t.printers[e.Run] = p
+	}
+	if e.Receipt != nil { // shown beside its answer
 		rc := receiptOf(*e.Receipt)
 		rc.Run = e.Run
-		receipts = keepReceipt(receipts, rc)
+		t.receipts = keepReceipt(t.receipts, rc)
+		return
+	}
+	if e.Run != t.last {
+		fmt.Fprintf(t.a.out, "run %s of task %s\n", e.Run, e.Task)
+		t.last = e.Run
+	}
+	switch {
 	case e.Message != nil:
-		p.messages([]task.Message{*e.Message}, ofRun(receipts, e.Run))
+		p.messages([]task.Message{*e.Message}, ofRun(t.receipts, e.Run))
 	case e.RunRow != nil && task.Execution(e.Ref).Finished():
 		p.endRow(*e.RunRow)
-		delete(printers, e.Run)
+		delete(t.printers, e.Run)
+		t.receipts = slices.DeleteFunc(t.receipts, func(rc task.Receipt) bool { return rc.Run == e.Run })
+		t.last = ""
+	case e.Approval != nil:
+		ap := e.Approval
+		fmt.Fprintf(t.a.out, "%s  approval %s (%s): %s/%s %s\n", e.At.In(p.zone).Format(time.TimeOnly), ap.ID, ap.State, ap.Connector, ap.Tool, oneLine(ap.Preview, 120))
 	case e.Kind == db.EventRun:
-		fmt.Fprintf(a.out, "%s  %s %s\n", e.At.In(p.zone).Format(time.TimeOnly), e.Run, e.Ref)
+		fmt.Fprintf(t.a.out, "%s  %s %s\n", e.At.In(p.zone).Format(time.TimeOnly), e.Run, e.Ref)
 	}
-	return receipts
 }
 
 // keepReceipt adds a receipt, or its newer state: it is told at the intent and at

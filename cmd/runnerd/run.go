@@ -12,12 +12,13 @@ import (
 
 	"runnerd/control"
 	"runnerd/db"
+	"runnerd/llm/scripted"
 	"runnerd/task"
 )
 
 type runCmd struct {
 	Task   string `arg:"" help:"Task to run now."`
-	Script string `help:"Rehearse: play this scripted model instead of the task's; no tokens are spent." type:"existingfile" placeholder:"FILE"`
+	Script string `help:"Rehearse: play this scripted model instead of the task's. No tokens are spent, but what it calls is really called, as policy allows." type:"existingfile" placeholder:"FILE"`
 	JSON   bool   `help:"Print the run as JSON at the end instead of its progress."`
 }
 
@@ -28,6 +29,11 @@ func (runCmd) Help() string {
 }
 
 func (c runCmd) Run(ctx context.Context, a *app) error {
+	if c.Script != "" { // before a run is on record
+		if _, err := scripted.Open(c.Script); err != nil {
+			return &exit{task.ExitUsage, err}
+		}
+	}
 	h, err := a.openHouse(ctx, quiet(a))
 	var held *db.HeldError
 	if errors.As(err, &held) {
@@ -64,7 +70,7 @@ func quiet(a *app) io.Writer {
 // daemon's.
 func (c runCmd) here(ctx context.Context, a *app, h *house) (task.Run, error) {
 	if err := h.reload(ctx); err != nil {
-		return task.Run{}, &exit{task.ExitUsage, fmt.Errorf("read %s: %w", h.settings.ConfigDir, err)}
+		return task.Run{}, a.unread(err)
 	}
 	if c.Script != "" {
 		h.models.script, _ = filepath.Abs(c.Script)
@@ -122,6 +128,9 @@ func refused(err error) error {
 	var active *db.ActiveError
 	if errors.As(err, &active) {
 		r := active.Run
+		if r.Execution == task.Waiting {
+			return usage("task %s has an active run, %s, which waits for approval; `runnerd approvals` shows what for, `runnerd cancel %s` ends it", r.Task, r.ID, r.ID)
+		}
 		return usage("task %s has an active run, %s (%s); wait for it or end it with `runnerd cancel %s`", r.Task, r.ID, r.Status(), r.ID)
 	}
 	return remote(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ func readSettings(ctx context.Context, lookup envconfig.Lookuper) (Settings, err
 	var s Settings
 	err := envconfig.ProcessWith(ctx, &envconfig.Config{Target: &s, Lookuper: envconfig.PrefixLookuper("RUNNERD_", lookup)})
 	if err != nil {
-		return s, fmt.Errorf("read RUNNERD_ settings: %w", err)
+		return s, fmt.Errorf("read RUNNERD_ settings: %w", unreadable(err, lookup))
 	}
 	if s.Workers < 1 || s.Workers > 1024 {
 		return s, fmt.Errorf("RUNNERD_WORKERS is %d; expected 1 to 1024", s.Workers)
@@ -49,6 +50,22 @@ func readSettings(ctx context.Context, lookup envconfig.Lookuper) (Settings, err
 		return s, fmt.Errorf("RUNNERD_SHUTDOWN_GRACE is %s; expected 0s to 1h", s.Grace)
 	}
 	return s, nil
+}
+
+// unreadable names the variable that is no number or no duration, as people set
+// it.
+func unreadable(err error, lookup envconfig.Lookuper) error {
+	if text, ok := lookup.Lookup("RUNNERD_WORKERS"); ok {
+		if _, bad := strconv.Atoi(text); bad != nil {
+			return fmt.Errorf("RUNNERD_WORKERS is %q; expected a whole number such as 4", text)
+		}
+	}
+	if text, ok := lookup.Lookup("RUNNERD_SHUTDOWN_GRACE"); ok {
+		if _, bad := time.ParseDuration(text); bad != nil {
+			return fmt.Errorf("RUNNERD_SHUTDOWN_GRACE is %q; expected a duration such as 20s or 1m", text)
+		}
+	}
+	return err
 }
 
 // complete fills in what neither the environment nor a flag gave. A directory

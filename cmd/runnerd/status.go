@@ -73,18 +73,27 @@ func printStatus(a *app, v control.StatusView) {
 	} else {
 		fmt.Fprintln(a.out, "daemon    NOT running; nothing fires until `runnerd serve` does")
 	}
-	fmt.Fprintf(a.out, "config    %s: %d tasks, %d problems\nstate     %s\n", v.Config, len(v.Tasks), len(v.Problems), v.State)
+	fmt.Fprintf(a.out, "config    %s: %s, %s\nstate     %s\n", v.Config, count(len(v.Tasks), "task"), count(len(v.Problems), "problem"), v.State)
 	if v.Paused != "" {
 		fmt.Fprintf(a.out, "paused    everything: %s; `runnerd resume --all` ends it\n", v.Paused)
+	}
+	for _, t := range v.Tasks {
+		if t.Paused && v.Paused == "" {
+			fmt.Fprintf(a.out, "paused    %s; `runnerd resume %s` ends it\n", t.ID, t.ID)
+		}
 	}
 	for _, p := range v.Problems {
 		fmt.Fprintln(a.out, "problem  ", p)
 	}
 	if v.PendingApprovals > 0 {
-		fmt.Fprintf(a.out, "approvals %d wait for a person; `runnerd approvals` shows them\n", v.PendingApprovals)
+		fmt.Fprintf(a.out, "approvals %s for a person to decide; `runnerd approvals` shows them\n", count(v.PendingApprovals, "call"))
 	}
 	for _, r := range v.Active {
-		fmt.Fprintf(a.out, "active    %s of %s: %s\n", r.ID, r.Task, r.Status)
+		left := ""
+		if r.Status == task.StatusRunning && !v.Daemon.Running {
+			left = " when its daemon ended; the next `runnerd serve` goes on with it"
+		}
+		fmt.Fprintf(a.out, "active    %s of %s: %s%s\n", r.ID, r.Task, r.Status, left)
 	}
 	for _, r := range v.Trouble {
 		fmt.Fprintf(a.out, "attention %s: last run %s ended %s%s\n", r.Task, r.ID, r.Status, colonise(r.Reason))
