@@ -29,7 +29,7 @@ func StartMock(t testing.TB, fixtures string, args ...string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	late := time.AfterFunc(10*time.Minute, func() { cmd.Process.Kill() })
 	drained := make(chan struct{})
 	url := make(chan string, 1)
 	go func() {
