@@ -132,7 +132,7 @@ func (d *DB) connectPostgres() error {
 	if err != nil {
 		return err
 	}
-	pool.SetMaxOpenConns(d.opts.Readers + 2)
+	pool.SetMaxOpenConns(d.opts.Readers + 3) // a writer and who waits for it, and Hold
 	pool.SetMaxIdleConns(d.opts.Readers)
 	d.read = bun.NewDB(pool, pgdialect.New())
 	if !d.opts.ReadOnly {

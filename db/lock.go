@@ -47,18 +47,27 @@ const LockFile = "runnerd.lock"
 // without waiting for its holder. The file stays when the lock is released: removing it could let two
 // processes lock two files of one name.
 func LockState(dir string) (*Lock, error) {
-	path := filepath.Join(dir, LockFile)
+	l, err := lockFile(dir, filepath.Join(dir, LockFile))
+	var held *HeldError
+	if err != nil && !errors.As(err, &held) {
+		err = wrap("lock state directory", err)
+	}
+	return l, err
+}
+
+// lockFile takes the lock in the file at path, which is about what.
+func lockFile(what, path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, wrap("lock state directory", err)
+		return nil, err
 	}
-	if err := take(dir, f); err != nil {
+	if err := take(what, f); err != nil {
 		_ = f.Close() // nothing was written
 		return nil, err
 	}
 	l := &Lock{file: f}
 	if err := l.sign(); err != nil {
-		return nil, wrap("lock state directory", errors.Join(err, l.Close()))
+		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
@@ -74,7 +83,7 @@ func take(dir string, f *os.File) error {
 			return nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("lock state directory: %s: %w", f.Name(), err)
+			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
 		held := heldBy(dir, f)
 		if try >= looks || held.PID != 0 && alive(held.PID) {

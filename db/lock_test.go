@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -97,4 +98,37 @@ func TestLockWhileOthersLook(t *testing.T) {
 	}
 	close(stop)
 	ok(t, <-done)
+}
+
+// Two daemons with a state directory each must not work with one database.
+func TestHold(t *testing.T) {
+	d := openTest(t, Options{})
+	l, err := d.Hold(ctx)
+	ok(t, err)
+	other := must[*DB](t)(Open(ctx, d.opts))
+	defer func() { ok(t, other.Close()) }()
+	if _, err := other.Hold(ctx); !errors.Is(err, ErrInUse) {
+		t.Errorf("held twice: %v", err)
+	}
+	if _, err := other.Runs(ctx, RunFilter{}); err != nil {
+		t.Errorf("reading beside the holder: %v", err)
+	}
+	ok(t, l.Close())
+	l, err = other.Hold(ctx)
+	ok(t, err)
+	ok(t, l.Close())
+	if d.path == "" {
+		return
+	}
+	link := filepath.Join(t.TempDir(), "link.db")
+	ok(t, os.Symlink(d.path, link))
+	linked := must[*DB](t)(Open(ctx, Options{DSN: link}))
+	defer func() { ok(t, linked.Close()) }()
+	if l, err = d.Hold(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := linked.Hold(ctx); !errors.Is(err, ErrInUse) {
+		t.Errorf("held twice by a link: %v", err)
+	}
+	ok(t, l.Close())
 }

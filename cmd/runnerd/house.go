@@ -104,6 +104,11 @@ func (h *house) openStores(ctx context.Context) error {
 		return err
 	}
 	h.stops.push("main database", h.main.Close)
+	hold, err := h.main.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	h.stops.push("hold of the main database", hold.Close)
 	if h.rules, err = taskpolicy.Open(ctx, taskpolicy.Options{DSN: h.settings.PolicyDatabase, Logger: h.log}); err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"github.com/uptrace/bun/driver/sqliteshim"
 
 	"runnerd/control"
+	"runnerd/db"
 	"runnerd/policy"
 	"runnerd/task"
 )
@@ -205,6 +208,25 @@ func TestDatabasesElsewhereAreProtected(t *testing.T) {
 	}
 	if got := slices.IndexFunc(paths, func(p string) bool { return strings.Contains(p, "postgres") }); got >= 0 {
 		t.Errorf("protects %s", paths[got])
+	}
+}
+
+// Two daemons do not share a database, whatever their state directories.
+func TestOneDaemonToADatabase(t *testing.T) {
+	first := testApp(t, noteFiles(1))
+	first.dial = answering("noted")
+	h := openTest(t, first)
+	second := testApp(t, noteFiles(1))
+	second.Database = first.Database
+	other, err := second.openHouse(t.Context(), io.Discard)
+	if !errors.Is(err, db.ErrInUse) {
+		t.Errorf("a second house on the same database: %v", err)
+		if err := other.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if run := runTest(t, h, "edit"); !run.Execution.Finished() {
+		t.Errorf("the first one's run is %s", run.Execution)
 	}
 }
 

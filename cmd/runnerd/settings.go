@@ -133,7 +133,7 @@ func (s *Settings) protected(get func(string) string) []string {
 			continue
 		}
 		if abs, err := filepath.Abs(file); err == nil {
-			paths = append(paths, abs, abs+"-wal", abs+"-shm", abs+"-journal")
+			paths = append(paths, abs, abs+"-wal", abs+"-shm", abs+"-journal", abs+".lock")
 		}
 	}
 	return paths
