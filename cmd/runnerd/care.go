@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,7 +29,7 @@ type care struct {
 	// command is how people call runnerd for this daemon.
 	command string
 	// minFree is how many bytes of disk must be free below the state directory.
-	minFree uint64
+	minFree atomic.Uint64
 }
 
 // minFree is room for some thousand runs of the ordinary size.
@@ -37,7 +38,8 @@ const minFree = 64 << 20
 // openCare builds the parts and reads what people were told before. It comes
 // before any file is read: a broken one is told once, not once a start.
 func (h *house) openCare(ctx context.Context, a *app) {
-	h.care.command, h.care.minFree = a.again(), minFree
+	h.care.command = a.again()
+	h.care.minFree.Store(minFree)
 	h.care.deliverer = deliver.New(deliver.Options{
 		Resolve: h.secrets.ResolveSecret, ResolvePath: h.secrets.ResolvePath, Redact: h.redact.Text, Logger: h.log,
 	})
@@ -176,7 +178,7 @@ func (h *house) look(ctx context.Context) {
 	if ctx.Err() == nil {
 		h.care.board.Daemon("database", errorText(err))
 	}
-	h.care.board.Daemon("disk", diskTrouble(h.settings.StateDir, h.care.minFree))
+	h.care.board.Daemon("disk", diskTrouble(h.settings.StateDir, h.care.minFree.Load()))
 }
 
 func errorText(err error) string {
