@@ -91,7 +91,9 @@ func New(o Options) *Runner {
 // run was not claimed. A run that another worker holds by now is left to it,
 // without an error and without a further write.
 func (r *Runner) Run(ctx context.Context, runID string) error {
-	a, err := r.load(ctx, runID)
+	// What is read first says where the run stands: without it a cancellation could
+	// not be recorded as one.
+	a, err := r.load(context.WithoutCancel(ctx), runID)
 	if err != nil {
 		return err
 	}

@@ -132,9 +132,11 @@ func (a *attempt) compact(ctx context.Context, keep int) (done bool, err error) 
 		return false, nil
 	}
 	text, usage := a.summarise(ctx, older(msgs, from))
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && usage == nil {
 		return false, ctx.Err()
 	}
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.FinalWrites)
+	defer cancel() // what was spent is booked, although the run may be cancelled meanwhile
 	if len(a.msgs) > 0 && a.msgs[0].Seq < msgs[from].Seq {
 		text += "\n\n[the task of this run, word for word]\n" + a.msgs[0].Text
 	}
@@ -142,10 +144,10 @@ func (a *attempt) compact(ctx context.Context, keep int) (done bool, err error) 
 		Session: a.run.Session, Run: a.run.ID, Role: task.RoleSummary, Text: a.Redact.Text(text),
 		Usage: usage, Model: a.modelSpec.Name, At: time.Now(),
 	}
-	if err := a.Store.Append(ctx, a.days(), msg); err != nil {
+	if err := a.Store.Append(final, a.days(), msg); err != nil {
 		return false, fmt.Errorf("store summary: %w", err)
 	}
-	if err := a.Store.StartWindow(ctx, a.run.Session, msgs[from].Seq); err != nil {
+	if err := a.Store.StartWindow(final, a.run.Session, msgs[from].Seq); err != nil {
 		return false, fmt.Errorf("move window: %w", err)
 	}
 	a.run.Mark(task.MarkCompacted)
