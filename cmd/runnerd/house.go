@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/xid"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"runnerd/agentloop"
 	"runnerd/config"
@@ -295,7 +296,8 @@ func (h *house) putNewest(ctx context.Context) error {
 // an idle daemon collects little, and so would keep it.
 const many = 1000
 
-// store writes a set to the databases and answers what the clock needs of it.
+// store writes a set to the databases, both at once, and answers what the clock
+// needs of it. Where one fails, the set is not in force and is written again.
 func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, error) {
 	tasks := make([]task.Task, 0, len(set.Tasks))
 	schedules := map[string]task.Schedule{}
@@ -306,17 +308,19 @@ func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, 
 			schedules[scheduler.Revision(t.Schedule)] = t.Schedule
 		}
 	}
-	revisions, err := h.main.SaveRevisions(ctx, tasks)
-	if err != nil {
-		return nil, err
-	}
-	if err := h.main.SaveSchedules(ctx, schedules); err != nil {
-		return nil, err
-	}
-	if err := h.main.SaveFiles(ctx, h.edited(set)); err != nil {
-		return nil, err
-	}
-	if err := h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Limits, "files"); err != nil {
+	var revisions []string
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		if revisions, err = h.main.SaveRevisions(ctx, tasks); err != nil {
+			return err
+		}
+		if err := h.main.SaveSchedules(ctx, schedules); err != nil {
+			return err
+		}
+		return h.main.SaveFiles(ctx, h.edited(set))
+	})
+	both.Go(func() error { return h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Limits, "files") })
+	if err := both.Wait(); err != nil {
 		return nil, err
 	}
 	entries := make([]scheduler.Entry, len(tasks))

@@ -71,8 +71,9 @@ func starting(ctx context.Context, signals <-chan os.Signal, step func(context.C
 	}
 }
 
-// firstLoad bounds the reading of all files at start.
-const firstLoad = time.Minute
+// firstLoad bounds the reading of all files at start: of a hundred thousand on a
+// busy machine too.
+const firstLoad = 5 * time.Minute
 
 // serve is the daemon's life: files, then the parts, then READY, then whatever
 // comes until ctx ends or a signal says so.
