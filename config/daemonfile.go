@@ -13,7 +13,13 @@ type daemonFile struct {
 	Defaults  *taskKeys      `json:"defaults,omitempty" jsonschema:"what a task has where its own file is silent; connectors here yield to a project's"`
 	Limits    *dayLimitKeys  `json:"limits,omitempty" jsonschema:"what all tasks together may spend in a day"`
 	Retention *retentionKeys `json:"retention,omitempty" jsonschema:"how much history is kept"`
+	Ping      *pingKeys      `json:"ping,omitempty" jsonschema:"a dead man's switch: a URL that is called while the daemon is well, so that a service elsewhere notices when it is not"`
 	Access    *accessKeys    `json:"access,omitempty" jsonschema:"who else may use the control socket: users, @groups or uids; root and the daemon's own user may read and run"`
+}
+
+type pingKeys struct {
+	URL   string    `json:"url" title:"URL" example:"${credential:ping_url}" jsonschema:"called with GET while the scheduler turns and the databases answer"`
+	Every *duration `json:"every,omitempty" default:"1m" jsonschema:"how often"`
 }
 
 type accessKeys struct {
@@ -47,6 +53,14 @@ type Daemon struct {
 	Limits    policy.Limits // per day, all tasks together
 	Retention Retention
 	Access    Access
+	Ping      Ping
+}
+
+// Ping is the daemon's own dead man's switch; none without a URL, which may hold
+// references.
+type Ping struct {
+	URL   string
+	Every time.Duration
 }
 
 // Access is who may use the control socket beside root and the daemon's own
@@ -93,6 +107,14 @@ func (p *parsed) checkDaemon() {
 	if f.Retention != nil && f.Retention.Age != nil && *f.Retention.Age <= 0 {
 		p.complain([]string{"retention", "age"}, "0 is too short", expectedDuration, "")
 	}
+	if f.Ping != nil {
+		at := []string{"ping", "url"}
+		p.reference(at, f.Ping.URL, forSecret)
+		p.checkURL(at, f.Ping.URL)
+		if f.Ping.Every != nil && *f.Ping.Every < duration(10*time.Second) {
+			p.complain([]string{"ping", "every"}, "more often than every 10 s", expectedDuration, "")
+		}
+	}
 	if f.Notify == nil {
 		return
 	}
@@ -121,6 +143,9 @@ func (f *daemonFile) daemon() Daemon {
 		if r.Results != nil {
 			d.Retention.Results = int64(*r.Results)
 		}
+	}
+	if f.Ping != nil {
+		d.Ping = Ping{URL: f.Ping.URL, Every: orElse(f.Ping.Every, time.Minute)}
 	}
 	if a := f.Access; a != nil {
 		d.Access = Access{Read: values(a.Read), Run: values(a.Run), Approve: values(a.Approve)}

@@ -106,6 +106,15 @@ func (p *Pinger) Ended(t task.Task, run task.Run) {
 	}
 }
 
+// Alive says that the daemon itself is well. It does not block.
+func (p *Pinger) Alive(target string) {
+	select {
+	case p.queue <- ping{task: "*", url: target}:
+	default:
+		p.opts.Logger.Warn("ping of the daemon dropped: too many wait")
+	}
+}
+
 // Now is Ended for a caller that waits, in a process where Run does not run.
 func (p *Pinger) Now(ctx context.Context, t task.Task, run task.Run) {
 	if one, ok := pingOf(t, run); ok {

@@ -73,6 +73,7 @@ func (h *house) startCare(ctx context.Context, start func(name string, run func(
 	start("deliveries", h.care.delivery.Run)
 	start("alerts", h.care.board.Run)
 	start("pings", h.care.pings.Run)
+	start("alive", h.alive)
 	start("care", h.lookAfter)
 	start("retention", h.retain)
 }
@@ -253,4 +254,23 @@ func (h *house) deliverNow(ctx context.Context, run task.Run) (task.Run, error) 
 		h.care.pings.Now(ctx, set.Tasks[run.Task].Task, run)
 	}
 	return run, nil
+}
+
+// alive calls the daemon's own `ping:` while all is well: the service that waits
+// for it raises the alarm when it does not come, whatever the reason.
+func (h *house) alive(ctx context.Context) error {
+	for {
+		pause := time.Minute
+		if set := h.applied.Load(); set != nil && set.Daemon.Ping.URL != "" {
+			pause = set.Daemon.Ping.Every
+			if err := h.healthy(ctx); err == nil {
+				h.care.pings.Alive(set.Daemon.Ping.URL)
+			} else if ctx.Err() == nil {
+				h.log.Warn("daemon not well: no ping", zap.Error(err))
+			}
+		}
+		if !waitUntil(ctx, time.Now().Add(pause)) {
+			return nil
+		}
+	}
 }
