@@ -245,7 +245,7 @@ func (h *house) watch(ctx context.Context) error {
 // every is how often what only time changes is looked at.
 const every = time.Minute
 
-// tick expires approvals and wakes what they free.
+// tick expires approvals and wakes what they free, and gives unused memory back.
 func (h *house) tick(ctx context.Context) error {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -260,6 +260,7 @@ func (h *house) tick(ctx context.Context) error {
 		}
 		select {
 		case <-t.C:
+			h.trim()
 		case <-ctx.Done():
 			return nil
 		}
