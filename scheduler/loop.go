@@ -237,15 +237,27 @@ func (t *turn) prepare(ctx context.Context, jobs []*job) {
 		if j.stored != "" && (f.Retired || j.stored != f.Schedule.Revision()) {
 			f.Old = t.old(j)
 		}
-		if t.opts.Gate == nil || f.Retired || !f.Task.Enabled || !j.settled && len(f.Schedule.once(t.now)) == 0 {
+		if t.opts.Gate == nil && t.opts.Allow == nil || f.Retired || !f.Task.Enabled || !j.settled && len(f.Schedule.once(t.now)) == 0 {
 			continue
 		}
 		asked = append(asked, j)
 	}
 	for _, j := range t.screen(bounded, asked) {
-		if reason, detail := t.opts.Gate(bounded, j.firing.Task.ID, t.now); reason != "" {
-			j.firing.Refused = because(reason, detail)
+		t.ask(bounded, &j.firing)
+	}
+}
+
+// ask asks what a batch may not know by itself: whether the task may run at all,
+// and how often.
+func (t *turn) ask(ctx context.Context, f *Firing) {
+	if t.opts.Gate != nil {
+		if reason, detail := t.opts.Gate(ctx, f.Task.ID, t.now); reason != "" {
+			f.Refused = because(reason, detail)
+			return
 		}
+	}
+	if t.opts.Allow != nil {
+		f.Allowances = t.opts.Allow(ctx, f.Task.ID, t.now)
 	}
 }
 
@@ -288,13 +300,15 @@ func (t *turn) write(ctx context.Context, jobs []*job) {
 		t.hold(jobs, t.now)
 		return
 	}
-	plans := make(map[string]outcome, len(jobs))
+	plans, allowed := make(map[string]outcome, len(jobs)), allowancesOf(jobs)
 	runs, err := t.transact(ctx, jobs, plans)
 	if err == nil {
 		t.accept(jobs, plans)
 		t.announce(runs, plans)
+		allowed.tell()
 		return
 	}
+	allowed.restore()
 	t.tries--
 	if ctx.Err() == nil {
 		t.log.Error("fire tasks", zap.Error(err), zap.Int(keyTasks, len(jobs)))

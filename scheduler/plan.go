@@ -36,14 +36,16 @@ type Firing struct {
 	Retired bool
 	// Refused is the reason not to run what would run; empty if there is none.
 	Refused string
-	Now     time.Time
+	// Allowances bound how many may run; Plan takes from them.
+	Allowances []*Allowance
+	Now        time.Time
 	// Host is part of the jitter.
 	Host  string
 	NewID func() string
 }
 
 // Plan decides what becomes of a task's passed instants (DESIGN, section 8). It
-// does no I/O and reads no clock. For a task that has nothing to record it
+// does no I/O, reads no clock and changes nothing but the allowances. For a task that has nothing to record it
 // answers the cursor alone.
 func Plan(f Firing, state task.FireState) task.FirePlan {
 	f.Now = f.Now.Round(0).UTC()
@@ -165,7 +167,10 @@ func (p *planner) settle(in passed, down string) {
 			p.row(due, task.EndSkipped, p.Refused)
 		case blocked != "":
 			p.row(due, task.EndSkipped, blocked)
+		case p.spent() != "":
+			p.row(due, task.EndSkipped, p.spent())
 		default:
+			p.take()
 			p.run(due, trigger, started)
 			p.plan.Cancel = replaced
 			started++

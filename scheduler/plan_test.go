@@ -102,6 +102,7 @@ type planCase struct {
 	edit             func(*task.Task)
 	active           []task.Run
 	paused, refused  string
+	allowed          []*scheduler.Allowance
 	want             string
 }
 
@@ -112,7 +113,7 @@ func (c planCase) plan(t *testing.T) task.FirePlan {
 	}
 	f := scheduler.Firing{
 		Task: baseTask(), Revision: "spec", Schedule: parse(t, "UTC", "", strings.Split(c.specs, "|")...),
-		Retired: c.gone, Refused: c.refused, Now: clock(t, c.now), Host: "host", NewID: ids(),
+		Retired: c.gone, Refused: c.refused, Allowances: c.allowed, Now: clock(t, c.now), Host: "host", NewID: ids(),
 	}
 	if c.edit != nil {
 		c.edit(&f.Task)
@@ -347,5 +348,23 @@ func TestJitter(t *testing.T) {
 		if j := scheduler.Jitter("a", "host", none); j != 0 {
 			t.Errorf("jitter up to %v: %v", none, j)
 		}
+	}
+}
+
+// Firings under one limit share what it has left.
+func TestPlanAllowances(t *testing.T) {
+	shared := &scheduler.Allowance{Left: 3, Reason: "budget: in all"}
+	own := &scheduler.Allowance{Left: 1, Reason: "budget: own"}
+	fires := planCase{through: "08:50", now: "09:05", edit: catchUp(task.CatchUpAll, time.Hour)}
+	first, second, blocked := fires, fires, fires
+	first.name, first.allowed = "its own is spent", []*scheduler.Allowance{own, shared}
+	first.want = "08:55 run catch_up 09:05\n09:00 skipped budget: own\n09:05 skipped budget: own\ncursor 09:05 fired 08:55"
+	second.name, second.allowed = "what is left in all", []*scheduler.Allowance{shared}
+	second.want = "08:55 run catch_up 09:05\n09:00 run catch_up 09:05:10\n09:05 skipped budget: in all\ncursor 09:05 fired 09:00"
+	blocked.name, blocked.allowed, blocked.paused = "what does not run takes nothing", []*scheduler.Allowance{{Left: 1}}, "note"
+	blocked.want = "08:55 skipped paused: note\n09:00 skipped paused: note\n09:05 skipped paused: note\ncursor 09:05"
+	runPlanCases(t, []planCase{first, second, blocked})
+	if blocked.allowed[0].Left != 1 {
+		t.Errorf("%d left, want 1", blocked.allowed[0].Left)
 	}
 }

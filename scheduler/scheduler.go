@@ -33,6 +33,10 @@ type Options struct {
 	// task.Reason*, makes its runs skipped, with the detail. It must be quick: its
 	// context ends after 5 seconds for all the tasks of a batch together.
 	Gate func(ctx context.Context, taskID string, now time.Time) (reason, detail string)
+	// Allow is asked after Gate, in the same context, for the limits on how many runs
+	// may start: those planned together, of one task or of many, have not happened
+	// yet when Gate is asked. Nil, or none: no such limit.
+	Allow func(ctx context.Context, taskID string, now time.Time) []*Allowance
 	// Screen names those of a batch's tasks that Gate has to be asked about, as far
 	// as that can be told for all of them at once; nil: all. It has Gate's context.
 	Screen func(ctx context.Context, tasks []string) []string

@@ -590,3 +590,28 @@ func shake(t *testing.T, r *rig, random *rand.Rand) {
 		t.Error("nothing ran")
 	}
 }
+
+// A batch that is not written takes nothing of what a limit has left.
+func TestAllowanceOfRefusedWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		told := 0
+		allowed := &scheduler.Allowance{Left: 2, Reason: "budget: enough", Spent: func() { told++ }}
+		r.opts.Allow = func(context.Context, string, time.Time) []*scheduler.Allowance {
+			return []*scheduler.Allowance{allowed}
+		}
+		made := 0
+		r.opts.NewID = func() string { // the first two are the same, which the store refuses
+			made++
+			return fmt.Sprintf("run-%d", max(made, 2))
+		}
+		r.start(entry("a", "every 1m"), entry("b", "every 1m"))
+		defer r.stop()
+		r.pass(150 * time.Second)
+		r.wantRows("a", "1 run, 1 skipped budget")
+		r.wantRows("b", "1 run, 1 skipped budget")
+		if allowed.Left != 0 || told != 1 {
+			t.Errorf("%d left, told %d times; want none left, told once", allowed.Left, told)
+		}
+	})
+}

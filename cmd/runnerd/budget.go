@@ -10,6 +10,7 @@ import (
 
 	"runnerd/alert"
 	"runnerd/policy"
+	"runnerd/scheduler"
 	"runnerd/task"
 )
 
@@ -172,11 +173,47 @@ func (h *house) overRuns(ctx context.Context, taskID string, limit *int, dawn, n
 	if limit == nil {
 		return "", nil
 	}
-	n, err := h.main.RunsBetween(ctx, taskID, dawn, now.Add(time.Nanosecond))
+	n, err := h.main.RunsBetween(ctx, taskID, dawn, now.Add(time.Microsecond))
 	if err != nil || n < int64(*limit) {
 		return "", err
 	}
 	return fmt.Sprintf("runs_per_day of %d is reached", *limit), nil
+}
+
+// allow says how many more runs may start today: of the task, and in all. Runs that
+// are planned at the same moment count there and not yet in gate.
+func (h *house) allow(ctx context.Context, taskID string, now time.Time) []*scheduler.Allowance {
+	d, ok := h.dayOf(ctx, taskID, now)
+	if !ok {
+		return nil
+	}
+	var list []*scheduler.Allowance
+	if limit := d.eff.Limits.RunsPerDay; limit != nil {
+		list = h.allowRuns(ctx, list, taskID, *limit, d.task, now)
+	}
+	if limit := d.eff.Day.RunsPerDay; limit != nil {
+		if h.care.total.at != now { // all tasks of a turn share it
+			h.care.total.at = now
+			h.care.total.list = h.allowRuns(ctx, nil, "", *limit, d.total, now)
+		}
+		list = append(list, h.care.total.list...)
+	}
+	return list
+}
+
+func (h *house) allowRuns(ctx context.Context, list []*scheduler.Allowance, taskID string, limit int, dawn, now time.Time) []*scheduler.Allowance {
+	n, err := h.main.RunsBetween(ctx, taskID, dawn, now.Add(time.Microsecond))
+	if err != nil {
+		h.log.Warn("budget not read", zap.String("task", taskID), zap.Error(err))
+		return list
+	}
+	whom, detail := taskID, fmt.Sprintf("runs_per_day of %d is reached", limit)
+	if taskID == "" {
+		whom, detail = alert.Everyone, "the daemon's "+detail
+	}
+	return append(list, &scheduler.Allowance{
+		Left: limit - int(n), Reason: task.ReasonBudget + ": " + detail, Spent: func() { h.care.board.Spent(whom, detail) },
+	})
 }
 
 // overDay says which daily limit on spending is used up.

@@ -26,6 +26,12 @@ type care struct {
 	pings     *deliver.Pinger
 	board     *alert.Board
 	budget    budget
+	// total is how many more runs may start, as the turn of the clock at that time
+	// has it; only the clock's goroutine uses it.
+	total struct {
+		at   time.Time
+		list []*scheduler.Allowance
+	}
 	// command is how people call runnerd for this daemon.
 	command string
 	// minFree is how many bytes of disk must be free below the state directory.

@@ -185,7 +185,7 @@ func (h *house) openParts(a *app) {
 		Redact: h.redact.Text, Logger: h.log,
 	})
 	h.clock = scheduler.New(scheduler.Options{
-		Store: at.clock, NewID: newID, Host: hostName(), Now: wallClock(a.getenv), Gate: h.gate, Screen: h.screen, Log: h.log,
+		Store: at.clock, NewID: newID, Host: hostName(), Now: wallClock(a.getenv), Gate: h.gate, Allow: h.allow, Screen: h.screen, Log: h.log,
 		OldSchedule: h.oldSchedule, Observe: h.turned,
 		Enqueued: func([]task.Run) { h.workers.Wake() },
 		Cancel:   func(run, reason string) { h.cancelReplaced(run, reason) },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -208,6 +209,57 @@ func TestDatabasesElsewhereAreProtected(t *testing.T) {
 	}
 	if got := slices.IndexFunc(paths, func(p string) bool { return strings.Contains(p, "postgres") }); got >= 0 {
 		t.Errorf("protects %s", paths[got])
+	}
+}
+
+// Runs that are planned at one moment count against each other: what a task has to
+// catch up with, and tasks that are due together.
+func TestRunsPerDayAtOneMoment(t *testing.T) {
+	for _, c := range []struct {
+		name, limits, daemon, reason string
+		tasks                        int
+	}{
+		{"one task that catches up", "{runs_per_day: 3}", "", "runs_per_day of 3 is reached", 1},
+		{"many tasks", "{}", "limits: {runs_per_day: 3}\n", "the daemon's runs_per_day of 3 is reached", 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			told := newNotices(t)
+			files := map[string]string{"models.yaml": careModels, "scripts/say.yaml": sayHello, "runnerd.yaml": told.yaml() + c.daemon}
+			for i := range c.tasks {
+				files[fmt.Sprintf("tasks/t%d.md", i)] = "---\nschedule: \"*/10 * * * *\"\ncatch_up: all\ntools: []\nsession: fresh\nlimits: " + c.limits + "\n---\nHello?\n"
+			}
+			a := testApp(t, files)
+			a.poll = time.Hour
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(5 * time.Minute)
+				played(t, a, func(*house) { pass(time.Minute) }) // first sight
+				if c.tasks == 1 {
+					time.Sleep(time.Hour) // six to catch up with
+				}
+				played(t, a, func(h *house) {
+					pass(5 * time.Minute)
+					runs, skipped := 0, 0
+					for i := range c.tasks {
+						for end, n := range ends(t, h, fmt.Sprintf("t%d", i)) {
+							switch end {
+							case "run":
+								runs += n
+							case "skipped budget: " + c.reason:
+								skipped += n
+							default:
+								t.Errorf("%s: %d", end, n)
+							}
+						}
+					}
+					if runs != 3 || skipped == 0 {
+						t.Errorf("%d runs and %d skipped, want 3 and the rest", runs, skipped)
+					}
+					if titles := told.take(t); len(titles) != 1 || !strings.HasSuffix(titles[0], "the day's budget is spent") {
+						t.Errorf("told %q", titles)
+					}
+				})
+			})
+		})
 	}
 }
 
