@@ -65,7 +65,9 @@ func NewResolver(opts ResolverOptions) *Resolver {
 func (r *Resolver) Resolve(s string) (string, error) { return r.resolve(s, false, false) }
 
 // ResolveSecret is Resolve for models, connectors' environment and headers, and
-// deliveries: there the value of a variable is a secret too.
+// deliveries: there the value of a variable is a secret too, unless it is the path
+// of something that is there, as ${env:HOME} in a connector's arguments is: else no
+// call could name a file below it.
 func (r *Resolver) ResolveSecret(s string) (string, error) { return r.resolve(s, true, false) }
 
 // ResolvePath is Resolve for a path: the ${env:HOME} in it is no secret.
@@ -112,7 +114,7 @@ func (r *Resolver) resolve(s string, secretEnv, prompt bool) (string, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if seg.kind == "credential" || seg.kind == "env" && secretEnv {
+		if seg.kind == "credential" || seg.kind == "env" && secretEnv && !seg.open(v) {
 			r.remember(Secret{seg.kind + ":" + seg.name, v})
 		}
 		out.WriteString(v)
@@ -121,6 +123,19 @@ func (r *Resolver) resolve(s string, secretEnv, prompt bool) (string, error) {
 		return "", errors.Join(errs...)
 	}
 	return out.String(), nil
+}
+
+// open tells that the value of a variable is nothing to hide: it stands in the file
+// as the fallback, or is an absolute path that exists.
+func (s segment) open(value string) bool {
+	if s.hasFallback && value == s.fallback {
+		return true
+	}
+	if !filepath.IsAbs(value) {
+		return false
+	}
+	_, err := os.Lstat(value)
+	return err == nil
 }
 
 func (r *Resolver) value(seg segment, prompt bool) (string, error) {

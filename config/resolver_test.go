@@ -95,7 +95,7 @@ func TestKnownSecrets(t *testing.T) {
 	resolve(r.ResolvePath, "${env:HOME}/x")
 	resolve(r.Resolve, "${env:TOKEN}")
 	resolve(r.Resolve, "${credential:pin}") // too short to redact
-	resolve(r.ResolveSecret, "${env:NOPE:-abc}")
+	resolve(r.ResolveSecret, "${env:NOPE:-a fallback that stands in the file}")
 	if len(r.Known()) != 0 || r.Generation() != 0 {
 		t.Fatalf("secrets = %v", r.Known())
 	}

@@ -54,7 +54,7 @@ func (c *conn) command() (command, error) {
 	cmd.dir = cmd.home
 	var err error
 	if c.spec.Dir != "" {
-		if cmd.dir, err = c.resolve("cwd", c.spec.Dir); err != nil {
+		if cmd.dir, err = c.resolvePath("cwd", c.spec.Dir); err != nil {
 			return command{}, err
 		}
 		if info, err := os.Stat(cmd.dir); err != nil || !info.IsDir() {
@@ -72,7 +72,16 @@ func (c *conn) command() (command, error) {
 
 // resolve replaces what a string of the spec refers to.
 func (c *conn) resolve(what, s string) (string, error) {
-	v, err := c.pool.opts.Resolve(s)
+	return resolved(what, s, c.pool.opts.Resolve)
+}
+
+// resolvePath is resolve for a path, in which a variable is no secret.
+func (c *conn) resolvePath(what, s string) (string, error) {
+	return resolved(what, s, c.pool.opts.ResolvePath)
+}
+
+func resolved(what, s string, by func(string) (string, error)) (string, error) {
+	v, err := by(s)
 	if err != nil {
 		return "", fmt.Errorf("resolve its %s: %w", what, err)
 	}
@@ -100,7 +109,7 @@ func (c *conn) builtin(cmd command) (command, error) {
 	cmd.path = c.pool.opts.Executable
 	cmd.args = []string{"runnerd", "mcp", c.spec.Builtin}
 	if c.spec.Root != "" {
-		root, err := c.resolve("root", c.spec.Root)
+		root, err := c.resolvePath("root", c.spec.Root)
 		if err != nil {
 			return command{}, err
 		}
@@ -119,7 +128,7 @@ func (c *conn) builtin(cmd command) (command, error) {
 
 // external is the command line of somebody else's server.
 func (c *conn) external(cmd command) (command, error) {
-	name, err := c.resolve("command", c.spec.Command)
+	name, err := c.resolvePath("command", c.spec.Command)
 	if err != nil {
 		return command{}, err
 	}

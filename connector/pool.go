@@ -22,6 +22,9 @@ type Options struct {
 	// Resolve replaces ${env:...} and ${credential:...} in a connector's args,
 	// env, headers and URL each time it is opened. Nil leaves them as they are.
 	Resolve func(string) (string, error)
+	// ResolvePath does the same for its command, cwd and root, where the value of a
+	// variable is no secret. Nil: Resolve.
+	ResolvePath func(string) (string, error)
 	// Redact removes known secrets from texts that leave the package other than
 	// as results: errors, logs and standard error of children.
 	Redact func(string) string
@@ -130,6 +133,9 @@ func New(opts Options) *Pool {
 	}
 	if opts.Resolve == nil {
 		opts.Resolve = func(s string) (string, error) { return s, nil }
+	}
+	if opts.ResolvePath == nil {
+		opts.ResolvePath = opts.Resolve
 	}
 	if opts.Notice == nil {
 		opts.Notice = func(string, string) {}

@@ -205,7 +205,7 @@ func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *z
 		exe = "" // the connector package asks the kernel instead
 	}
 	return connector.Options{
-		Resolve: secrets.ResolveSecret, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
+		Resolve: secrets.ResolveSecret, ResolvePath: secrets.ResolvePath, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
 		Protected:  a.protected(a.getenv),
 		Executable: exe, Environ: childEnviron(a), Logger: log, Version: versionText(), Dial: a.dial,
 	}
@@ -389,12 +389,13 @@ func (h *house) resolvePath(id, path string) (string, error) {
 	if !ok || c.Connector.URL != "" {
 		return "", fmt.Errorf("resolve path: connector %s has no files here", id)
 	}
-	root, err := h.secrets.ResolvePath(c.Connector.Root)
+	root := c.Connector.Root
+	if root == "" {
+		root = c.Connector.Dir
+	}
+	root, err := h.secrets.ResolvePath(root)
 	if err != nil {
 		return "", err
-	}
-	if root == "" && c.Connector.Dir != "" {
-		root = c.Connector.Dir
 	}
 	return resolvePath(root, path)
 }

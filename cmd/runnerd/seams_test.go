@@ -151,6 +151,41 @@ func TestSecretsAreKnownBeforeTheirFirstUse(t *testing.T) {
 	}
 }
 
+// A variable in the path of a connector, or that is the path of something, is no
+// secret: a call may name a file there, and what its grant says about paths counts.
+func TestVariablesInPathsAreNoSecrets(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "our-notes", "x.md")
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, keys := range map[string]string{
+		"in root":          "root: \"" + dir + "/${env:NAME}\"",
+		"in a value":       "root: " + dir + "/our-notes, env: {WHERE: \"${env:NOTES}/our-notes\"}",
+		"in args and root": "root: \"${env:NOTES}/our-notes\", args: [--root, \"${env:NOTES}/our-notes\"]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := testApp(t, map[string]string{
+				"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n",
+				"s.yaml":          "turns:\n  - call: [{tool: files/write_file, args: {path: \"" + path + "\", content: hello}}]\n  - say: Done.\n",
+				"tasks/edit.md":   "---\nallow: [{tool: files/write_file, where: {path: {under: " + dir + "}}}]\n---\nNote.\n",
+				"connectors.yaml": "mcpServers:\n  files: {builtin: files, " + keys + "}\n  other: {command: x, cwd: \"${env:NOTES}/our-notes\"}\n",
+			})
+			a.getenv = func(key string) string { return map[string]string{"NOTES": dir, "NAME": "our-notes"}[key] }
+			h := openTest(t, a)
+			if run := runTest(t, h, "edit"); run.Status() != task.StatusOK {
+				t.Errorf("the run is %s: %s", run.Status(), run.Reason)
+			}
+			if name := h.redact.Find(path); name != "" {
+				t.Errorf("the path holds the secret %s", name)
+			}
+			if got, err := h.resolvePath("other", "x.md"); got != path {
+				t.Errorf("x.md below a cwd with a variable is %q (%v), want %s", got, err, path)
+			}
+		})
+	}
+}
+
 // Who may do what is an edit like any other.
 func TestAccessIsLive(t *testing.T) {
 	a := testApp(t, noteFiles(1))
