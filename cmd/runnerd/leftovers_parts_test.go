@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,8 +29,11 @@ func (m tidy) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	// Most tests that run beside each other wait for processes. -parallel says
+	// otherwise.
+	err = flag.Set("test.parallel", "6")
 	code := m.M.Run()
-	err = errors.Join(processesLeft(dir), locksHeld(), goleak.Find(), os.RemoveAll(dir))
+	err = errors.Join(err, processesLeft(dir), locksHeld(), goleak.Find(), os.RemoveAll(dir))
 	if err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "left behind by the tests:", err)
 		code = 1

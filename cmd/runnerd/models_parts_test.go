@@ -55,7 +55,7 @@ func TestVendors(t *testing.T) {
 						"models.yaml": fmt.Sprintf("models:\n  default: {provider: %s, base_url: %s, model: brain, context_tokens: 32768, max_output_tokens: 1000}\n", provider, url),
 						"connectors.yaml": fmt.Sprintf("mcpServers:\n  memory: {command: %s, env: {MEMORY_FILE_PATH: %s}, classes: {\"create_*\": write, \"read_*\": read}}\n",
 							memory, filepath.Join(t.TempDir(), "graph.json")),
-						"tasks/" + c.id + ".yaml": "retry: {attempts: 1}\nlimits: {wall: 7s}\nallow: [memory/create_entities]\nprompt: " + c.prompt + "\n",
+						"tasks/" + c.id + ".yaml": "retry: {attempts: 1}\nlimits: {wall: 1m}\nallow: [memory/create_entities]\nprompt: " + c.prompt + "\n",
 					})
 					vendorRun(t, d, c.id, c.want, c.status)
 				})
@@ -71,7 +71,7 @@ func vendorRun(t *testing.T, d *daemon, id, want string, status task.Status) {
 	if run.Status != status || !strings.Contains(run.Reason, want) {
 		t.Errorf("%s: %q, want %s with %q", run.Status, run.Reason, status, want)
 	}
-	if took := time.Since(begun); took > 30*time.Second {
+	if took := time.Since(begun); took > 50*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	if id != "works" {

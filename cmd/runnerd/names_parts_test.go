@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"runnerd/task"
 )
@@ -70,7 +73,9 @@ func TestNamesOfTheAppendix(t *testing.T) {
 		t.Fatalf("deny ended with %d: %s%s", code, out, errw)
 	}
 	until(t, "an instant was skipped, and the run has ended", func() bool {
-		return slices.ContainsFunc(d.runs("all"), func(r task.Run) bool { return r.ID == id && r.Execution.Finished() && r.Delivery != task.DeliveryPending })
+		return slices.ContainsFunc(d.runs("all"), func(r task.Run) bool {
+			return r.ID == id && r.Execution.Finished() && r.Delivery != task.DeliveryPending
+		})
 	})
 	if out, errw, code := d.command("pause", "all"); code != task.ExitOK {
 		t.Fatalf("pause ended with %d: %s%s", code, out, errw)
@@ -214,6 +219,30 @@ func TestSchemas(t *testing.T) {
 		}
 		if err := json.Unmarshal([]byte(out), &s); err != nil || code != task.ExitOK || s.Type != "object" || len(s.Properties) == 0 {
 			t.Errorf("schema %s ends with %d (%v):\n%s", kind, code, err, out)
+		}
+	}
+}
+
+// TestBuiltinsByHand speaks MCP with the servers that the binary is, over their
+// standard streams, as any other host could.
+func TestBuiltinsByHand(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, nil)
+	for tool, args := range map[string][]string{
+		"read_file": {"files", "--root", d.dir}, "remember": {"memory", "--file", filepath.Join(d.dir, "memory.jsonl")},
+	} {
+		cmd := exec.Command(d.bin, append([]string{"mcp"}, args...)...)
+		client := mcp.NewClient(&mcp.Implementation{Name: "a test", Version: "1"}, nil)
+		session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		list, err := session.ListTools(t.Context(), nil)
+		if err != nil || !slices.ContainsFunc(list.Tools, func(l *mcp.Tool) bool { return l.Name == tool }) {
+			t.Errorf("%v lists %+v (%v), want %s among it", args, list, err, tool)
+		}
+		if err := session.Close(); err != nil {
+			t.Errorf("%v: %v", args, err)
 		}
 	}
 }
