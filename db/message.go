@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -95,9 +96,14 @@ func (r *messageRow) message() (task.Message, error) {
 }
 
 // Append stores messages in one transaction, numbers them within their session,
-// and books their usage to the run, to the task's day and to the total day.
+// and books their usage to the run, to the task's day and to the total day. What a
+// user says is written ahead: nothing was done or spent for it yet.
 func (d *DB) Append(ctx context.Context, days task.Days, msgs ...*task.Message) error {
-	return wrap("append message", d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
+	write := d.writing
+	if !slices.ContainsFunc(msgs, func(m *task.Message) bool { return m.Role != task.RoleUser || m.Usage != nil }) {
+		write = d.writingAhead
+	}
+	return wrap("append message", write(ctx, func(ctx context.Context, tx bun.Tx) error {
 		for _, m := range msgs {
 			if err := storeMessage(ctx, tx, m); err != nil {
 				return err
