@@ -49,7 +49,7 @@ func (s *site) start(ctx context.Context) (*daemon, error) {
 	cmd := exec.Command(s.binary, "--config", s.config, "--state", s.state, "serve")
 	cmd.Env = []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + s.dir, "NOTIFY_SOCKET=" + socket, "RUNNERD_TIMEZONE=UTC",
-		"RUNNERD_SOCKET=" + filepath.Join(s.dir, "control"), "RUNNERD_CACHE_DIR=" + filepath.Join(s.dir, "cache"), "RUNNERD_SHUTDOWN_GRACE=1s",
+		"RUNNERD_SOCKET=" + filepath.Join(s.dir, "run", "control"), "RUNNERD_CACHE_DIR=" + filepath.Join(s.dir, "cache"), "RUNNERD_SHUTDOWN_GRACE=1s",
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

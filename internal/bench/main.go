@@ -104,6 +104,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err := b.build(ctx); err != nil {
 		return err
 	}
+	b.addMachine()
 	for _, m := range measurements {
 		if len(o.only) > 0 && !slices.Contains(o.only, m.name) {
 			continue

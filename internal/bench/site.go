@@ -25,7 +25,8 @@ func (b *bench) site() (*site, error) {
 	dir := filepath.Join(b.root, fmt.Sprint(b.sites))
 	s := &site{binary: b.binary, dir: dir, config: filepath.Join(dir, "config"), state: filepath.Join(dir, "state")}
 	shown := filepath.Join(dir, "files")
-	for _, d := range []string{filepath.Join(s.config, "tasks"), s.state, shown} {
+	// The socket has a directory of its own: connectors cannot see what is in it.
+	for _, d := range []string{filepath.Join(s.config, "tasks"), s.state, shown, filepath.Join(dir, "run")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, err
 		}
