@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"runnerd/connector"
 	"runnerd/control"
+	"runnerd/db"
 	"runnerd/systemd"
 	"runnerd/task"
 )
@@ -133,9 +135,10 @@ func (a *app) client() *control.Client {
 	})
 }
 
-// live answers with the daemon's client if one runs, else nil.
+// live answers with the daemon's client if one runs, else nil. Who may not read the
+// state directory may still be let in at the socket.
 func (a *app) live(ctx context.Context) *control.Client {
-	if !a.daemon().Running {
+	if held, err := db.Holder(a.StateDir); held == nil && !errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
 	c := a.client()
@@ -145,12 +148,30 @@ func (a *app) live(ctx context.Context) *control.Client {
 	return c
 }
 
+// instead answers with the daemon's client where err is that the caller may not
+// read the daemon's own files, else nil.
+func (a *app) instead(ctx context.Context, err error) *control.Client {
+	if !errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return a.live(ctx)
+}
+
 // asDaemon does something with the stores under the state lock, for verbs that
 // work with no daemon running; the next `serve` goes on from there.
 func (a *app) asDaemon(ctx context.Context, do func(h *house) error) error {
 	h, err := a.openHouse(ctx, quiet(a))
+	var held *db.HeldError
+	if errors.As(err, &held) {
+		return a.unheard(held.PID)
+	}
 	if err != nil {
 		return err
 	}
 	return errors.Join(do(h), h.close())
+}
+
+// unheard says that a daemon holds the state directory and does not answer.
+func (a *app) unheard(pid int) error {
+	return usage("process %d holds %s, but nothing listens at %s; if its socket is elsewhere say so with RUNNERD_SOCKET, else wait for it or restart it", pid, a.StateDir, a.Socket)
 }

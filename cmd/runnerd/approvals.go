@@ -32,15 +32,18 @@ func (c approvalsListCmd) Run(ctx context.Context, a *app) error {
 	if c.All {
 		filter.States = nil
 	}
-	var list []task.Approval
-	err := a.reading(ctx, func(main *db.DB) (err error) {
-		list, err = main.Approvals(ctx, filter)
+	rows := []control.ApprovalRow{}
+	err := a.reading(ctx, func(main *db.DB) error {
+		list, err := main.Approvals(ctx, filter)
+		rows = control.NewApprovalRows(list)
 		return err
 	})
-	if err != nil {
-		return err
+	if client := a.instead(ctx, err); client != nil {
+		rows, err = client.Approvals(ctx, c.state(), c.Task)
 	}
-	rows := control.NewApprovalRows(list)
+	if err != nil {
+		return remote(err)
+	}
 	if c.JSON {
 		return writeJSON(a.out, rows)
 	}
@@ -54,6 +57,14 @@ func (c approvalsListCmd) Run(ctx context.Context, a *app) error {
 		fmt.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\t%s\t%s\n", r.ID, r.Task, r.Connector, r.Tool, r.Class, r.State, when(r.ExpiresAt), oneLine(r.Preview, 100))
 	}
 	return w.Flush()
+}
+
+// state is the filter as the API has it.
+func (c approvalsListCmd) state() string {
+	if c.All {
+		return "all"
+	}
+	return string(task.ApprovalPending)
 }
 
 func when(t *time.Time) string {
@@ -70,10 +81,16 @@ type approvalsShowCmd struct {
 
 func (c approvalsShowCmd) Run(ctx context.Context, a *app) error {
 	ap, err := a.approval(ctx, c.ID)
-	if err != nil {
-		return err
-	}
 	v := control.NewApprovalView(ap)
+	if client := a.instead(ctx, err); client != nil {
+		v, err = client.Approval(ctx, c.ID)
+		if ap.Arguments = v.Arguments; ap.Arguments == "" {
+			ap.Arguments = string(v.ArgumentsBase64)
+		}
+	}
+	if err != nil {
+		return remote(err)
+	}
 	if c.JSON {
 		return writeJSON(a.out, v)
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -13,6 +15,9 @@ import (
 func (i *inspection) copyPolicy(ctx context.Context, to *taskpolicy.Store) error {
 	file := strings.TrimPrefix(i.settings.PolicyDatabase, "file:")
 	if _, err := os.Stat(file); err != nil && !strings.Contains(file, "://") {
+		if errors.Is(err, fs.ErrPermission) {
+			fmt.Fprintf(i.warn, "warning: only the files count in what follows, overrides and accepted tools are not known: %v\n", err)
+		}
 		return nil
 	}
 	live, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: i.settings.PolicyDatabase})

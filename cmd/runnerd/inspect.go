@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,6 +33,7 @@ type inspection struct {
 	redact   *redact.Set
 	set      *config.Set
 	stops    stack
+	warn     io.Writer
 }
 
 // inspect reads the files. Broken ones are in set.Problems.
@@ -40,7 +42,7 @@ func (a *app) inspect(ctx context.Context) (*inspection, error) {
 	if err != nil {
 		return nil, &exit{task.ExitUsage, err}
 	}
-	i := &inspection{settings: a.Settings, zone: zone, redact: redact.New()}
+	i := &inspection{settings: a.Settings, zone: zone, redact: redact.New(), warn: a.err}
 	i.secrets = a.resolver(i.redact)
 	loader := config.NewLoader(config.Options{Dir: a.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule})
 	if i.set, err = loader.Load(ctx); err != nil {
@@ -88,8 +90,10 @@ func noTask(set *config.Set, id string) string {
 
 // openMain opens the main database for reading; ErrNotExist if there is none yet.
 func (a *app) openMain(ctx context.Context) (*db.DB, error) {
-	if _, err := os.Stat(a.Database); !isURL(a.Database) && err != nil {
+	if _, err := os.Stat(a.Database); !isURL(a.Database) && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("nothing has run yet: %w", err)
+	} else if !isURL(a.Database) && err != nil {
+		return nil, fmt.Errorf("look for the main database: %w; use the account that runs the daemon", err)
 	}
 	return db.Open(ctx, db.Options{DSN: a.Database, ReadOnly: true})
 }

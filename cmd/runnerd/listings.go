@@ -28,8 +28,11 @@ func (c tasksCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	rows, err := a.taskRows(ctx, i)
+	if client := a.instead(ctx, err); client != nil {
+		rows, err = client.Tasks(ctx)
+	}
 	if err != nil {
-		return err
+		return remote(err)
 	}
 	if c.JSON {
 		return writeJSON(a.out, rows)
@@ -37,7 +40,7 @@ func (c tasksCmd) Run(ctx context.Context, a *app) error {
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "TASK\tSCHEDULE\tNEXT\tLAST")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.ID, orNone(strings.Join(r.Schedule, ", ")), nextText(r), orNone(string(r.LastStatus)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.ID, strings.Join(r.Schedule, ", "), nextText(r), orNone(string(r.LastStatus)))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -138,13 +141,17 @@ type runsCmd struct {
 }
 
 func (c runsCmd) Run(ctx context.Context, a *app) error {
-	runs := []task.Run{}
-	err := a.reading(ctx, func(main *db.DB) (err error) {
-		runs, err = main.Runs(ctx, db.RunFilter{Task: c.Task, Limit: c.Limit})
+	runs := []control.RunRow{}
+	err := a.reading(ctx, func(main *db.DB) error {
+		list, err := main.Runs(ctx, db.RunFilter{Task: c.Task, Limit: c.Limit})
+		runs = control.NewRunRows(list)
 		return err
 	})
+	if client := a.instead(ctx, err); client != nil {
+		runs, err = client.Runs(ctx, c.Task, c.Limit, "")
+	}
 	if err != nil {
-		return err
+		return remote(err)
 	}
 	if c.Task != "" && len(runs) == 0 { // of a retired task there may be some
 		if i, err := a.inspect(ctx); err == nil {
@@ -154,7 +161,7 @@ func (c runsCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	if c.JSON {
-		return writeJSON(a.out, control.NewRunRows(runs))
+		return writeJSON(a.out, runs)
 	}
 	zone, err := a.zone(a.getenv)
 	if err != nil {
@@ -163,9 +170,23 @@ func (c runsCmd) Run(ctx context.Context, a *app) error {
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "RUN\tTASK\tDUE\tTRIGGER\tSTATUS\tTOKENS\tREASON")
 	for _, r := range runs {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.Task, r.Due.In(zone).Format("2006-01-02 15:04:05"), r.Trigger, r.Status(), r.Usage.Tokens(), oneLine(r.Reason, 90))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.Task, dayAndTime(r.Due, zone), r.Trigger, r.Status, orZero(r.Tokens), oneLine(r.Reason, 90))
 	}
 	return w.Flush()
+}
+
+func dayAndTime(t *time.Time, zone *time.Location) string {
+	if t == nil {
+		return "-"
+	}
+	return t.In(zone).Format(time.DateTime)
+}
+
+func orZero(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
 }
 
 // reading lets read use the main database; if there is none yet nothing is read.
@@ -191,6 +212,13 @@ func (c showCmd) Run(ctx context.Context, a *app) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return usage("there is no run %s: nothing has run yet", c.Run_)
 	}
+	if client := a.instead(ctx, err); client != nil {
+		v, err := client.Run(ctx, c.Run_)
+		if err != nil {
+			return noRun(c.Run_, err)
+		}
+		return c.print(a, v)
+	}
 	if err != nil {
 		return err
 	}
@@ -210,8 +238,15 @@ func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
 	if err != nil {
 		return err
 	}
+	if err := c.print(a, control.NewRunView(run, msgs, receipts)); err != nil || c.JSON {
+		return err
+	}
+	return printDeliveries(ctx, a, main, run)
+}
+
+func (c showCmd) print(a *app, v control.RunView) error {
 	if c.JSON {
-		return writeJSON(a.out, control.NewRunView(run, msgs, receipts))
+		return writeJSON(a.out, v)
 	}
 	zone, err := a.zone(a.getenv)
 	if err != nil {
@@ -219,8 +254,12 @@ func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
 	}
 	p := newPrinter(a.out, zone)
 	p.whole = !c.Short
+	run, msgs, receipts := v.Run, v.Messages, []task.Receipt{}
+	for _, r := range v.Receipts {
+		receipts = append(receipts, receiptOf(r))
+	}
 	fmt.Fprintf(a.out, "run %s of task %s, %s", run.ID, run.Task, run.Trigger)
-	if run.Trigger != task.TriggerManual {
+	if run.Trigger != task.TriggerManual && run.Due != nil {
 		fmt.Fprintf(a.out, ", due %s", run.Due.In(zone).Format(time.RFC3339))
 	}
 	fmt.Fprintf(a.out, ", attempt %d\n\n", run.Attempt)
@@ -231,8 +270,8 @@ func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
 		}
 	}
 	fmt.Fprintln(a.out)
-	p.end(run)
-	return printDeliveries(ctx, a, main, run)
+	p.endRow(run)
+	return nil
 }
 
 // answered tells whether a receipt's call has its answer, beside which the receipt
@@ -278,23 +317,27 @@ func (c whyCmd) Run(ctx context.Context, a *app) error {
 		list, err = main.Occurrences(ctx, db.OccurrenceFilter{Task: c.Task, Since: c.Since, Limit: c.Limit})
 		return err
 	})
+	rows := control.NewWhyRows(list)
+	if client := a.instead(ctx, err); client != nil {
+		rows, err = client.Why(ctx, c.Task, c.At, c.Since)
+	}
 	if err != nil {
-		return err
+		return remote(err)
 	}
 	if c.JSON {
-		return writeJSON(a.out, control.NewWhyRows(list))
+		return writeJSON(a.out, rows)
 	}
-	if len(list) == 0 {
+	if len(rows) == 0 {
 		return c.nothing(ctx, a)
 	}
 	zone, err := a.zone(a.getenv)
 	if err != nil {
 		return &exit{task.ExitUsage, err}
 	}
-	for _, o := range list {
+	for _, o := range rows {
 		fmt.Fprintln(a.out, whySentence(o, zone))
 	}
-	if len(list) == c.Limit {
+	if len(rows) == c.Limit {
 		fmt.Fprintf(a.out, "Older instants are not shown; --limit %d shows more.\n", 10*c.Limit)
 	}
 	return nil
@@ -333,13 +376,13 @@ func isDue(s *scheduler.Schedule, at time.Time) bool {
 }
 
 // whySentence says in words what became of an instant.
-func whySentence(o task.Occurrence, zone *time.Location) string {
+func whySentence(o control.WhyRow, zone *time.Location) string {
 	due := o.Due.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00")
 	if o.Count > 1 {
 		return fmt.Sprintf("%s to %s: %d instants %s: %s.", due, o.Until.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), o.Count, o.End, reasonWords(o.Reason))
 	}
 	if o.End == task.EndRun {
-		return fmt.Sprintf("%s: became run %s; `runnerd show %s` shows it.", due, o.RunID, o.RunID)
+		return fmt.Sprintf("%s: became run %s; `runnerd show %s` shows it.", due, o.Run, o.Run)
 	}
 	return fmt.Sprintf("%s: %s, because %s.", due, o.End, reasonWords(o.Reason))
 }

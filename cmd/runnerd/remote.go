@@ -24,6 +24,9 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
 	}
 	client := a.client()
 	row, err := client.Start(ctx, c.Task)
+	if errors.Is(err, control.ErrNoDaemon) {
+		return a.unheard(a.daemon().PID)
+	}
 	if err != nil {
 		return remote(err)
 	}
@@ -187,6 +190,9 @@ func (c tailCmd) Run(ctx context.Context, a *app) error {
 	})
 	if errors.Is(err, rested) || errors.Is(err, context.Canceled) {
 		return nil
+	}
+	if v := a.daemon(); v.Running && errors.Is(err, control.ErrNoDaemon) {
+		return a.unheard(v.PID)
 	}
 	if errors.Is(err, control.ErrNoDaemon) {
 		return usage("no daemon runs with %s; `runnerd show RUN` shows a run that has ended", a.StateDir)

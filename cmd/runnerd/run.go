@@ -36,7 +36,7 @@ func (c runCmd) Run(ctx context.Context, a *app) error {
 	}
 	h, err := a.openHouse(ctx, quiet(a))
 	var held *db.HeldError
-	if errors.As(err, &held) {
+	if errors.As(err, &held) || a.instead(ctx, err) != nil {
 		return c.throughDaemon(ctx, a)
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"approval": newestApproval, "waitfor": waitForFile, "lastrun": waitForRun,
+			"approval": newestApproval, "waitfor": waitForFile, "lastrun": waitForRun, "trouble": waitForTrouble,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
@@ -77,6 +78,19 @@ func waitForFile(ts *testscript.TestScript, _ bool, args []string) {
 	eventually(ts, args[0], func() (bool, error) {
 		_, err := os.Stat(ts.MkAbs(args[0]))
 		return err == nil, err
+	})
+}
+
+// waitForTrouble waits until the trouble of a key is open, or with ! is not.
+func waitForTrouble(ts *testscript.TestScript, neg bool, args []string) {
+	eventually(ts, "change of trouble "+args[0], func() (bool, error) {
+		var open bool
+		err := readMain(ts, func(main *db.DB) error {
+			list, err := main.OpenTroubles(context.Background())
+			open = slices.ContainsFunc(list, func(t task.Trouble) bool { return t.Key == args[0] })
+			return err
+		})
+		return open != neg, err
 	})
 }
 

@@ -194,9 +194,7 @@ func (h *house) obey(ctx context.Context, notify *systemd.Notifier, signals <-ch
 				return
 			}
 			h.say(notify.Reloading())
-			if err := h.reload(ctx); err != nil {
-				h.log.Error("reload", zap.Error(err))
-			}
+			h.reread(ctx)
 			h.say(notify.Ready(h.summary()))
 		}
 	}
@@ -234,12 +232,23 @@ func (h *house) summary() string {
 
 // watch puts edited files into force as they come to rest.
 func (h *house) watch(ctx context.Context) error {
-	h.loader.Watch(ctx, func() {
-		if err := h.reload(ctx); err != nil && ctx.Err() == nil {
-			h.log.Error("reload", zap.Error(err))
-		}
-	})
+	h.loader.Watch(ctx, func() { h.reread(ctx) })
 	return nil
+}
+
+// reread reads the files again. That they cannot be read is a trouble: what was in
+// force stays so, and edits do not count.
+func (h *house) reread(ctx context.Context) {
+	err := h.reload(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		h.log.Error("reload", zap.Error(err))
+		h.care.board.Daemon("config", fmt.Sprintf("Edits do not count, what was in force stays so: %v.", err))
+	default:
+		h.care.board.Daemon("config", "")
+	}
 }
 
 // every is how often what only time changes is looked at.
