@@ -69,10 +69,15 @@ func TestNamesOfTheAppendix(t *testing.T) {
 	if len(waits) != 1 {
 		t.Fatalf("%d approvals wait, want one", len(waits))
 	}
+	until(t, "an instant was skipped", func() bool {
+		var seen []struct{ End task.End }
+		d.json(&seen, "why", "all")
+		return slices.ContainsFunc(seen, func(o struct{ End task.End }) bool { return o.End == task.EndSkipped })
+	})
 	if out, errw, code := d.command("deny", waits[0].ID); code != task.ExitOK {
 		t.Fatalf("deny ended with %d: %s%s", code, out, errw)
 	}
-	until(t, "an instant was skipped, and the run has ended", func() bool {
+	until(t, "the run has ended", func() bool {
 		return slices.ContainsFunc(d.runs("all"), func(r task.Run) bool {
 			return r.ID == id && r.Execution.Finished() && r.Delivery != task.DeliveryPending
 		})
