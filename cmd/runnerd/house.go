@@ -55,6 +55,7 @@ type house struct {
 	// while another takes its place.
 	applied atomic.Pointer[config.Set]
 	apply   sync.Mutex
+	behind  chan struct{} // capacity 1: what was loaded could not be stored
 
 	// service says that systemd started us; rights are who may do what, nil as
 	// long as there is no socket.
@@ -68,7 +69,7 @@ func newID() string { return xid.New().String() }
 // openHouse opens everything, in order. What was opened is given back by close,
 // also if a later part fails.
 func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err error) {
-	h = &house{settings: a.Settings, redact: redact.New(), meters: newMeters()}
+	h = &house{settings: a.Settings, redact: redact.New(), meters: newMeters(), behind: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -277,6 +278,10 @@ func (h *house) putNewest(ctx context.Context) error {
 	missing := set.Missing(h.secrets) // resolving makes secrets known before anything could show them
 	entries, err := h.store(ctx, set)
 	if err != nil {
+		select {
+		case h.behind <- struct{}{}:
+		default:
+		}
 		return fmt.Errorf("put files into force: %w", err)
 	}
 	h.models.set(set.Models)

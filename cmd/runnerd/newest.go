@@ -32,18 +32,19 @@ func (n newestRules) Effective(ctx context.Context, taskID, session, project str
 	return n.Store.Effective(ctx, taskID, session, project)
 }
 
-// takenUp is how often files that were loaded and not stored are taken up again.
+// takenUp is after how long files that could not be stored are taken up again.
 const takenUp = 5 * time.Second
 
 // follow puts into force what somebody loaded and did not get stored: that one may
 // have been cut short, or a database was busy.
 func (h *house) follow(ctx context.Context) error {
-	t := time.NewTicker(takenUp)
-	defer t.Stop()
 	for {
 		select {
-		case <-t.C:
+		case <-h.behind:
 		case <-ctx.Done():
+			return nil
+		}
+		if !waitFor(ctx, takenUp) {
 			return nil
 		}
 		if err := h.putNewest(ctx); err != nil && ctx.Err() == nil {
