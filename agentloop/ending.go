@@ -158,6 +158,8 @@ func (a *attempt) reason(given string) string {
 		return "the model gave an empty answer"
 	case a.run.HasMark(task.MarkUnverifiedClaims):
 		return "the answer claims work that no receipt backs"
+	case a.run.HasMark(task.MarkTruncated):
+		return "the vendor cut the answer at its limit; raise max_output_tokens of the model"
 	case a.run.HasMark(task.MarkInvalidOutput):
 		return "the answer does not fit output_schema"
 	}

@@ -281,8 +281,21 @@ func TestLengthFinishCutsACall(t *testing.T) {
 	r := w.Run("brief")
 	codes(t, r, policy.CodeInvalidArguments)
 	saw(t, server)
-	if !r.Run.HasMark(task.MarkTruncated) {
-		t.Errorf("marks %v", r.Run.Marks)
+	if r.Run.Status() != task.StatusOK {
+		t.Errorf("status %s (%s): a cut call that was mended later is no cut answer", r.Run.Status(), r.Run.Reason)
+	}
+}
+
+func TestCutAnswerIsNotOK(t *testing.T) {
+	w := world(t)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	cut := looptest.Say("The first of three points is")
+	cut.Finish = llm.FinishLength
+	w.Answers(cut)
+	r := w.Run("brief")
+	ended(t, r, task.StatusFailed, "cut the answer at its limit")
+	if !strings.Contains(r.Run.Output, "[runnerd] The vendor cut this answer") {
+		t.Errorf("output %q", r.Run.Output)
 	}
 }
 

@@ -29,12 +29,15 @@ func (a *attempt) step(ctx context.Context) error {
 	msg := a.message(resp, offer)
 	if len(msg.Calls) == 0 {
 		msg.Notice = a.judge(msg.Text)
-	}
-	if resp.Finish == llm.FinishLength {
-		a.run.Mark(task.MarkTruncated)
+		if resp.Finish == llm.FinishLength {
+			a.run.Mark(task.MarkTruncated)
+			msg.Notice = join(msg.Notice, truncatedNotice)
+		}
 	}
 	return a.spend(ctx, msg)
 }
+
+const truncatedNotice = "[runnerd] The vendor cut this answer at its limit; raise max_output_tokens of the model."
 
 // spend stores the message of a model call with what it cost.
 func (a *attempt) spend(ctx context.Context, msg *task.Message) error {

@@ -82,7 +82,7 @@ func (w *bounded) Write(p []byte) (int, error) {
 func (d *Deliverer) toFile(to task.Delivery, m message) (send, error) {
 	path, err := render(to.Path, m.data)
 	if err != nil {
-		return nil, err
+		return nil, final{err}
 	}
 	if path, err = d.opts.ResolvePath(path); err != nil {
 		return nil, fmt.Errorf("path: %w", err)

@@ -133,3 +133,12 @@ func FuzzRender(f *testing.F) {
 		}
 	})
 }
+
+// A template that cannot be filled in will not get better by itself.
+func TestBadTemplateIsFinal(t *testing.T) {
+	d := quick(Options{})
+	again, err := d.Try(t.Context(), result(task.Delivery{To: ToFile, Path: "/tmp/{{.Du}}.md"}), 0)
+	if err == nil || again {
+		t.Errorf("again %v, %v; want a final error", again, err)
+	}
+}

@@ -16,15 +16,14 @@ func (d *Deliverer) Try(ctx context.Context, res Result, index int) (again bool,
 	res.Run.Delivery = task.DeliveryPending
 	to := res.Task.Deliver[index]
 	send, err := d.sender(to, d.message(res))
-	again = true // a reference that cannot be resolved today may be there tomorrow
 	if err == nil {
 		err = attempt(ctx, orElse(to.Timeout, d.opts.Timeout), send)
-		var f final
-		again = !errors.As(err, &f)
 	}
 	if err == nil {
 		return false, nil
 	}
+	var f final // a reference that cannot be resolved today may be there tomorrow
+	again = !errors.As(err, &f)
 	return again, errors.New(d.opts.Redact(fmt.Sprintf("deliver to %s: %v", to.To, err)))
 }
 

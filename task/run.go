@@ -93,7 +93,7 @@ const (
 	MarkQuarantined      = "quarantined"        // quarantined:ID/TOOL
 	MarkFallbackModel    = "fallback_model"     // fallback_model:NAME
 	MarkCompacted        = "compacted"          // older messages were summarised
-	MarkTruncated        = "truncated_output"   // the vendor cut the answer at its limit
+	MarkTruncated        = "truncated_output"   // the vendor cut the final answer at its limit
 	MarkPolicyUnreadable = "policy_unreadable"  // at least one decision could not be read
 	MarkConfigKeptOld    = "config_kept_old"    // config_kept_old:FILE, last good revision in force
 	MarkInvalidOutput    = "invalid_output"     // the answer does not fit output_schema

@@ -95,7 +95,7 @@ func (r Run) fellShort() bool {
 	return r.Outcome == OutcomeFailed || r.Outcome == OutcomeNeedsAttention ||
 		r.Delivery == DeliveryFailed ||
 		r.HasMark(MarkEmptyAnswer) || r.HasMark(MarkUnverifiedClaims) ||
-		r.HasMark(MarkRequiredDown) || r.HasMark(MarkInvalidOutput)
+		r.HasMark(MarkRequiredDown) || r.HasMark(MarkInvalidOutput) || r.HasMark(MarkTruncated)
 }
 
 // Exit codes of the command line (DESIGN, section 11).

@@ -55,6 +55,7 @@ func TestStatusFirstMatchWins(t *testing.T) {
 		{"outcome failed", done(func(r *Run) { r.Outcome = OutcomeFailed }), StatusFailed, 3},
 		{"needs attention", done(func(r *Run) { r.Outcome = OutcomeNeedsAttention }), StatusFailed, 3},
 		{"empty answer", done(func(r *Run) { r.Mark(MarkEmptyAnswer) }), StatusFailed, 3},
+		{"cut answer", done(func(r *Run) { r.Mark(MarkTruncated) }), StatusFailed, 3},
 		{"unverified claim", done(func(r *Run) { r.Mark(MarkUnverifiedClaims) }), StatusFailed, 3},
 		{"required connector down", done(func(r *Run) { r.Mark(MarkRequiredDown + ":mail") }), StatusFailed, 3},
 		{"any connector down is not a failure", done(func(r *Run) { r.Mark(MarkConnectorDown + ":mail") }), StatusOK, 0},

@@ -15,6 +15,7 @@ import (
 
 	"runnerd/config"
 	"runnerd/connector"
+	"runnerd/deliver"
 	"runnerd/llm/scripted"
 	"runnerd/policy"
 	"runnerd/task"
@@ -142,6 +143,7 @@ func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpoli
 		}
 	}
 	c.Errors = append(c.Errors, i.moneyWithoutPrice(t, eff)...)
+	c.Errors = append(c.Errors, undeliverable(t)...)
 	c.Tools = policy.Explain(eff, list)
 	return c, nil
 }
@@ -156,6 +158,18 @@ func (i *inspection) brokenScripts() (problems []string) {
 		}
 	}
 	return problems
+}
+
+// undeliverable finds destinations that no result can reach, without trying them.
+func undeliverable(t task.Task) []string {
+	var errs []string
+	d := deliver.New(deliver.Options{})
+	for n, to := range t.Deliver {
+		if err := d.Check(to); err != nil {
+			errs = append(errs, fmt.Sprintf("deliver[%d]: %v", n, err))
+		}
+	}
+	return errs
 }
 
 // moneyWithoutPrice finds money limits that cannot be kept (DESIGN, section 9).

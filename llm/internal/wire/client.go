@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -195,6 +196,9 @@ func (c *Client) exchange(ctx context.Context, cancel context.CancelCauseFunc, p
 	}
 	if resp.StatusCode/100 != 2 {
 		return resp.StatusCode, rejected(resp, body, p.Tools)
+	}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media == "text/html" {
+		return resp.StatusCode, &llm.Error{Kind: llm.NotFound, Message: "a web page answered (text/html), not a model: check base_url"}
 	}
 	return resp.StatusCode, p.Read(resp.Header.Get("Content-Type"), body)
 }
