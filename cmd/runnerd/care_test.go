@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -238,10 +239,11 @@ func TestBreakerIsTold(t *testing.T) {
 		"scripts/say.yaml": "turns:\n  - call: [{tool: desk/look, args: {}}]\n  - say: Done.\n",
 		"tasks/brief.md":   "---\nschedule: \"*/10 * * * *\"\nsession: fresh\n---\nLook.\n",
 	})
-	works, desk := false, deskServer(map[string]int{})
+	var works atomic.Bool
+	desk := deskServer(map[string]int{})
 	a.poll = time.Hour
 	a.dial = func(ctx context.Context, c task.Connector) (mcp.Transport, error) {
-		if works {
+		if works.Load() {
 			return desk(ctx, c)
 		}
 		return nil, fmt.Errorf("out of order")
@@ -250,7 +252,7 @@ func TestBreakerIsTold(t *testing.T) {
 		played(t, a, func(*house) {
 			pass(5 * time.Hour)
 			same(t, "told", told.take(t), []string{"connector desk is down"})
-			works = true
+			works.Store(true)
 			pass(time.Hour)
 			same(t, "told when it works", told.take(t), []string{"over: connector desk is down"})
 		})
