@@ -45,7 +45,7 @@ func writeDSN(path string, busy time.Duration) string {
 
 func readDSN(path string, busy time.Duration) string {
 	return sqliteDSN(path, "rw", []string{
-		pragmaBusy(busy), "query_only(ON)", "temp_store(MEMORY)", "cache_size(-8192)",
+		pragmaBusy(busy), "query_only(ON)", "temp_store(MEMORY)", "cache_size(-2048)",
 	}, "deferred")
 }
 

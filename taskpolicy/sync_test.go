@@ -23,7 +23,7 @@ func manyTasks(n int) []Row {
 // Rows are written many at a time; history and its chain come out as if one by one.
 func TestSyncManyFiles(t *testing.T) {
 	s := open(t, dbPath(t))
-	const n = 3*batch + 7
+	const n = batch + 7
 	rows := manyTasks(n)
 	sync := func(rows []Row) int {
 		t.Helper()

@@ -146,6 +146,26 @@ func (d *daemon) usage() (u usage, err error) {
 	return u, err
 }
 
+// onCPU is what the process's threads have run for, finer than usage has it.
+func (d *daemon) onCPU() (total time.Duration) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", d.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		first, _, _ := bytes.Cut(text, []byte(" "))
+		ran, err := strconv.ParseInt(string(first), 10, 64)
+		if err == nil {
+			total += time.Duration(ran)
+		}
+	}
+	return total
+}
+
 // statusBytes reads one size of /proc/PID/status; 0 if it is not there.
 func statusBytes(status []byte, key string) int64 {
 	_, rest, _ := bytes.Cut(status, []byte(key))

@@ -37,7 +37,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "directory to work in; its disk is part of what is measured")
 	flag.StringVar(&o.binary, "binary", "", "daemon to measure; empty builds it")
-	flag.DurationVar(&o.watch, "watch", time.Minute, "how long an idle daemon is watched")
+	flag.DurationVar(&o.watch, "watch", 2*time.Minute, "how long an idle daemon is watched")
 	flag.BoolVar(&o.keep, "keep", false, "leave the directories behind")
 	flag.Func("only", "measurements to make, with commas: "+strings.Join(names(), ","), func(s string) error {
 		o.only = strings.Split(s, ",")
