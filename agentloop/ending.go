@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -100,7 +101,7 @@ func (a *attempt) park(ctx context.Context) error {
 func (a *attempt) complete(ctx context.Context) error {
 	last := a.lastWord()
 	a.run.Output = join(last.Text, last.Notice)
-	if last.Text == "" {
+	if blank(last.Text) {
 		a.run.Mark(task.MarkEmptyAnswer)
 	}
 	a.judge(last.Text) // a crash may have lost the marks, not the notice
@@ -118,6 +119,10 @@ func (a *attempt) tally() {
 		}
 	}
 }
+
+// blank tells a text that says nothing: vendors refuse it as history, and as an
+// answer it is none.
+func blank(text string) bool { return strings.TrimSpace(text) == "" }
 
 // end writes the final execution. Nothing of the run stays open: calls without
 // an answer are answered, intents without an outcome get one.

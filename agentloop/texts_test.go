@@ -48,3 +48,22 @@ func TestStaleFilesAreMarked(t *testing.T) {
 		t.Errorf("the system prompt lacks the project's instructions: %s", system)
 	}
 }
+
+// White space is no answer.
+func TestBlankAnswerIsEmpty(t *testing.T) {
+	w := looptest.New(t)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	w.Answers(looptest.Say(" \n\t"), looptest.Say("Hello."))
+	r := w.Run("brief")
+	if r.Run.Status() != task.StatusFailed || !r.Run.HasMark(task.MarkEmptyAnswer) {
+		t.Errorf("status %s, marks %v; want failed for an empty answer", r.Run.Status(), r.Run.Marks)
+	}
+	if r = w.Run("brief"); r.Run.Status() != task.StatusOK {
+		t.Errorf("the session's next run is %s: %s", r.Run.Status(), r.Run.Reason)
+	}
+	for _, m := range w.Requests()[1].Messages {
+		if m.Role == task.RoleAssistant {
+			t.Errorf("the blank answer was sent back as history: %q", m.Text)
+		}
+	}
+}

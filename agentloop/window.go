@@ -95,7 +95,7 @@ func wellFormed(msgs []task.Message) []task.Message {
 		case task.RoleUser:
 			out = append(out, m)
 		case task.RoleAssistant:
-			if m.Text == "" && len(m.Calls) == 0 && len(m.Opaque) == 0 {
+			if blank(m.Text) && len(m.Calls) == 0 && len(m.Opaque) == 0 {
 				continue // an empty answer; vendors refuse it as history
 			}
 			m.Text = join(m.Text, m.Notice)
@@ -208,7 +208,7 @@ func (a *attempt) summarise(ctx context.Context, msgs []task.Message) (string, *
 	}
 	usage := a.priced(resp.Usage)
 	a.run.Usage = a.run.Usage.Add(usage)
-	if resp.Text == "" {
+	if blank(resp.Text) {
 		return ruleSummary(msgs), &usage
 	}
 	return "[summary of earlier messages]\n" + cut(resp.Text, 4*summaryTokens), &usage
