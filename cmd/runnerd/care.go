@@ -162,7 +162,7 @@ func (h *house) ping(run task.Run) {
 
 // lookAfter looks once a minute at what nobody says.
 func (h *house) lookAfter(ctx context.Context) error {
-	t := time.NewTicker(every)
+	t := time.NewTicker(h.every)
 	defer t.Stop()
 	for {
 		h.look(ctx)
@@ -175,7 +175,7 @@ func (h *house) lookAfter(ctx context.Context) error {
 }
 
 func (h *house) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, every/2)
+	ctx, cancel := context.WithTimeout(ctx, everyMinute/2)
 	defer cancel()
 	h.lookAtOpenApprovals(ctx)
 	err := h.main.Ping(ctx)

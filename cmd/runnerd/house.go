@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type house struct {
 	settings Settings
 	log      *zap.Logger
 	zone     *time.Location
+	every    time.Duration
 
 	secrets *config.Resolver
 	redact  *redact.Set
@@ -69,7 +71,7 @@ func newID() string { return xid.New().String() }
 // openHouse opens everything, in order. What was opened is given back by close,
 // also if a later part fails.
 func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err error) {
-	h = &house{settings: a.Settings, redact: redact.New(), meters: newMeters(), behind: make(chan struct{}, 1)}
+	h = &house{settings: a.Settings, every: cmp.Or(a.every, everyMinute), redact: redact.New(), meters: newMeters(), behind: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())

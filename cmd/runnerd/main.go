@@ -83,8 +83,10 @@ type app struct {
 
 	// Of tests: how connectors are opened, how often files are looked at without
 	// the kernel's help, and what is listened on instead of a socket.
-	dial     func(context.Context, task.Connector) (mcp.Transport, error)
-	poll     time.Duration
+	dial func(context.Context, task.Connector) (mcp.Transport, error)
+	poll time.Duration
+	// every stands in for everyMinute, in a test that plays weeks.
+	every    time.Duration
 	listener func() net.Listener
 }
 

@@ -251,12 +251,12 @@ func (h *house) reread(ctx context.Context) {
 	}
 }
 
-// every is how often what only time changes is looked at.
-const every = time.Minute
+// everyMinute is how often what only time changes is looked at.
+const everyMinute = time.Minute
 
 // tick expires approvals and wakes what they free, and gives unused memory back.
 func (h *house) tick(ctx context.Context) error {
-	t := time.NewTicker(every)
+	t := time.NewTicker(h.every)
 	defer t.Stop()
 	for {
 		expired, err := h.main.ExpireApprovals(ctx, time.Now())

@@ -116,7 +116,7 @@ func TestTwoWeeksAcrossDST(t *testing.T) {
 		"tasks/brief.md":     "---\nschedule: \"30 2 * * *\"\ntimezone: Europe/Berlin\nsession: fresh\nallow: [desk/note]\n---\nLook, note, wipe.\n",
 		"tasks/watch.md":     "---\nschedule: \"*/30 1-3 * * *\"\ntimezone: Europe/Berlin\nmodel: quick\ntools: []\nsession: fresh\n---\nAnything new?\n",
 	})
-	a.dial, a.poll = deskServer(calls), time.Hour
+	a.dial, a.poll, a.every = deskServer(calls), time.Hour, 6*time.Hour
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
