@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -71,6 +72,11 @@ func printDiff(a *app, name string, diff []control.DiffRow) {
 		fmt.Fprintf(a.out, "Every tool of %s is as it was accepted.\n", name)
 		return
 	}
+	printChanges(a, diff)
+	fmt.Fprintf(a.out, "\nThe first run that uses a connector accepts what it lists then. What changes or is added later is refused until a person accepts it:\n  %s connectors accept %s [TOOL …]\n", a.again(), name)
+}
+
+func printChanges(a *app, diff []control.DiffRow) {
 	for _, d := range diff {
 		fmt.Fprintf(a.out, "%s  %s\n", printable(d.Tool), d.Change)
 		if d.Change != "changed" {
@@ -80,7 +86,6 @@ func printDiff(a *app, name string, diff []control.DiffRow) {
 			fmt.Fprintf(a.out, "  %s\n    - %s\n    + %s\n", f, oneLine(field(d.Accepted, f), 300), oneLine(field(d.Now, f), 300))
 		}
 	}
-	fmt.Fprintf(a.out, "\nThe first run that uses a connector accepts what it lists then. What changes or is added later is refused until a person accepts it:\n  %s connectors accept %s [TOOL …]\n", a.again(), name)
 }
 
 // field is one part of a definition, as JSON.
@@ -99,15 +104,28 @@ type connectorsAcceptCmd struct {
 	JSON  bool     `help:"Print JSON."`
 }
 
-// Run accepts what the connector lists now, after showing what that changes.
+// Run accepts what the connector lists now, after showing what that changes. What
+// changes again after it was shown is not accepted.
 func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
 	client := a.live(ctx)
 	if client == nil {
 		return a.asDaemon(ctx, func(h *house) error { return c.here(ctx, a, h) })
 	}
-	req := control.AcceptRequest{}
+	diff, err := client.ConnectorDiff(ctx, c.Name)
+	if err != nil {
+		return remote(err)
+	}
+	req := control.AcceptRequest{Expect: map[string]string{}}
 	if len(c.Tools) > 0 {
 		req.Tools = task.ListOf(c.Tools...)
+	}
+	for _, d := range c.chosen(diff) {
+		if d.Hash != "" {
+			req.Expect[d.Tool] = d.Hash
+		}
+	}
+	if !c.JSON {
+		printChanges(a, c.chosen(diff))
 	}
 	v, err := client.Accept(ctx, c.Name, req)
 	if err != nil {
@@ -118,6 +136,17 @@ func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
 	}
 	fmt.Fprintf(a.out, "accepted of %s: %s\n", v.Connector, orNone(strings.Join(v.Accepted, ", ")))
 	return nil
+}
+
+// chosen are the changes that are to be accepted.
+func (c connectorsAcceptCmd) chosen(diff []control.DiffRow) []control.DiffRow {
+	var list []control.DiffRow
+	for _, d := range diff {
+		if len(c.Tools) == 0 || slices.Contains(c.Tools, d.Tool) {
+			list = append(list, d)
+		}
+	}
+	return list
 }
 
 func (c connectorsAcceptCmd) here(ctx context.Context, a *app, h *house) error {
@@ -132,6 +161,11 @@ func (c connectorsAcceptCmd) here(ctx context.Context, a *app, h *house) error {
 	if err != nil {
 		return &exit{task.ExitFailed, err}
 	}
+	accepted, err := h.rules.Definitions(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	printChanges(a, c.chosen(control.NewDiff(accepted, tools)))
 	if err := h.rules.AcceptTools(ctx, c.Name, tools, c.Tools, caller()); err != nil {
 		return &exit{task.ExitUsage, err}
 	}
