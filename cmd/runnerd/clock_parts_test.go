@@ -82,7 +82,14 @@ func (m *moving) whole(id string, every time.Duration) {
 		}
 		runs[r.Run] = true
 	}
-	if got := len(m.runs(id)); got != len(fired(rows)) {
+	// The daemon goes on meanwhile: what it ran after the rows were read is newer.
+	got := 0
+	for _, r := range m.runs(id) {
+		if len(rows) > 0 && !r.Due.After(*rows[len(rows)-1].Due) {
+			got++
+		}
+	}
+	if got != len(fired(rows)) {
 		m.t.Errorf("%s: %d runs, but %d instants became one", id, got, len(fired(rows)))
 	}
 }
