@@ -246,8 +246,8 @@ func TestBusy(t *testing.T) {
 // TestTimeoutBoundsAWriter: one that hangs loses its turn, others go on.
 func TestTimeoutBoundsAWriter(t *testing.T) {
 	d := openTest(t, Options{})
-	d.opts.Timeout = 50 * time.Millisecond
-	holds, release, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	d.opts.Timeout = time.Second
+	holds, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		_, err := d.Fire(ctx, []string{"brief"}, func(task.FireState) task.FirePlan {
 			close(holds)
@@ -256,7 +256,11 @@ func TestTimeoutBoundsAWriter(t *testing.T) {
 		})
 		done <- err
 	}()
-	<-holds
+	select {
+	case <-holds:
+	case err := <-done:
+		t.Fatalf("the writer did not get its turn: %v", err)
+	}
 	var err error
 	for range 20 {
 		if err = d.Ping(ctx); err == nil {
