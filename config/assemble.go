@@ -16,8 +16,9 @@ import (
 type assembly struct {
 	l   *Loader
 	set *Set
-	// disabled are connectors that are switched off, with their file.
-	disabled map[string]string
+	// disabled are connectors that are switched off, with their file; leftOut those
+	// of other hosts' files that are not used, with the reason.
+	disabled, leftOut map[string]string
 	// broken are kinds with a file that is not good as it stands; lost those
 	// where no last good revision stands in, so that names cannot be judged.
 	broken, lost map[kind]bool
@@ -34,7 +35,7 @@ type assembly struct {
 
 func (l *Loader) assemble(found *scan) *Set {
 	a := &assembly{
-		l: l, disabled: make(map[string]string), broken: make(map[kind]bool), lost: make(map[kind]bool),
+		l: l, disabled: make(map[string]string), leftOut: make(map[string]string), broken: make(map[kind]bool), lost: make(map[kind]bool),
 		projects: make(map[string]projectKeys), checks: make(map[string]error), files: make(map[kind][]string),
 		defaults: builtinDefaults(),
 		set: &Set{
@@ -175,9 +176,15 @@ func (a *assembly) connectors() {
 		if p == nil {
 			continue
 		}
+		for id, why := range p.leftOut {
+			a.leftOut[id] = why
+		}
 		for _, id := range slices.Sorted(maps.Keys(p.connectors.names)) {
 			keys := p.connectors.Servers[p.connectors.names[id]]
 			if _, taken := a.set.Connectors[id]; taken {
+				if isHostFile(rel) {
+					a.set.Warnings = append(a.set.Warnings, a.taken(p, id))
+				}
 				continue
 			}
 			if keys.Disabled {
@@ -200,15 +207,26 @@ func connectorRank(rel string) int {
 }
 
 func (a *assembly) checkConnectorNames(p *parsed) (out []Problem) {
-	for id, name := range p.connectors.names {
-		if c, taken := a.set.Connectors[id]; taken {
-			pr := p.problemAt([]string{"mcpServers", name}, fmt.Sprintf("connector %s is already defined in %s", quoted(id), c.File), "a name of its own", "")
-			at := p.tree.keyAt("mcpServers", name)
-			pr.Line, pr.Col = int(at.line), int(at.col)
-			out = append(out, pr)
+	if isHostFile(p.rel) {
+		return nil // each entry is judged alone
+	}
+	for id := range p.connectors.names {
+		if _, taken := a.set.Connectors[id]; taken {
+			out = append(out, a.taken(p, id))
 		}
 	}
 	return out
+}
+
+// taken says that an earlier file has a connector of the same name.
+func (a *assembly) taken(p *parsed, id string) Problem {
+	name := p.connectors.names[id]
+	pr := p.problemAt([]string{"mcpServers", name}, fmt.Sprintf("connector %s is already defined in %s", quoted(id), a.set.Connectors[id].File), "a name of its own", "")
+	if at := p.places(); at != nil {
+		key := at.keyAt("mcpServers", name)
+		pr.Line, pr.Col = int(key.line), int(key.col)
+	}
+	return pr
 }
 
 func (a *assembly) projectFiles() {
@@ -297,6 +315,8 @@ func (a *assembly) unknownConnector(p *parsed, id string, at []string) *Problem 
 	hint := didYouMean(id, a.set.ConnectorIDs())
 	if rel, ok := a.disabled[id]; ok {
 		hint = "it is disabled in " + rel
+	} else if why, ok := a.leftOut[id]; ok {
+		hint = why
 	} else if hint == "" && a.broken[kindConnectors] {
 		hint = "a connectors file is broken; its last good revision is in force"
 	}

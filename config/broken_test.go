@@ -174,15 +174,9 @@ func TestBrokenFiles(t *testing.T) {
 			"connectors.d/x.yaml:8:60: mcpServers.cls.flags[0]: unknown value \"secret\"; expected untrusted, private or egress",
 			"connectors.d/x.yaml:8:86: mcpServers.cls.tool_flags.p[0]: unknown value \"privat\"; expected untrusted, private or egress; did you mean private?",
 			"connectors.d/x.yaml:8:105: mcpServers.cls.env.N: wrong type: a number; expected text; put it in quotes"}},
-		{"JSON of another host", ".mcp.json", "{\"mcpServers\": {\n  \"My Server\": {\"command\": \"x\"},\n  \"my_server\": {\"command\": \"y\"},\n  \"9lives\": {\"command\": \"z\"},\n  \"wrong\": {\"command\": 5}}}\n", []string{
-			".mcp.json:3:3: mcpServers: \"My Server\" and \"my_server\" are both named my-server here; expected distinct names; rename one of them",
-			".mcp.json:4:3: mcpServers: bad connector name \"9lives\"; expected 1 to 31 of a-z, 0-9 and '-', beginning with a letter; rename the entry",
-			".mcp.json:5:24: mcpServers.wrong.command: wrong type: a number; expected text; put it in quotes"}},
-		{"broken JSON", ".mcp.json", "{\"mcpServers\": {\"a\": {\"command\": \"x\",}}}\n", []string{
-			".mcp.json:1:37: not valid JSON: invalid character '}' *"}},
+		{"broken JSON", ".mcp.json", "{\"mcpServers\": {\"a\": {\"command\": x}}}\n", []string{
+			".mcp.json:1:34: not valid JSON: invalid character 'x' *"}},
 		{"cut JSON", ".mcp.json", "{\"mcpServers\": {\"a\":\n", []string{".mcp.json:2:1: not valid JSON: the text ends too early"}},
-		{"duplicate in JSON", ".mcp.json", "{\"mcpServers\": {\"a\": {\"command\": \"x\"},\n \"a\": {\"command\": \"y\"}}}\n", []string{
-			".mcp.json:2:2: duplicate key \"a\"; expected each key once; it is already set at line 1"}},
 		{"projects", "projects.yaml", "projects:\n  ops: {connectors: [fles], limits: {wall: 0}}\n  \"no good\": {instructions: \"${credential:a}\"}\n", []string{
 			"projects.yaml:2:22: projects.ops.connectors[0]: unknown connector \"fles\"; expected a connector of connectors.yaml; did you mean files?",
 			"projects.yaml:2:44: projects.ops.limits.wall: 0 is too short; expected a duration such as \"30s\", \"15m\", \"12h\" or \"7d\"",

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -53,9 +52,9 @@ const (
 )
 
 // hostName makes an id of a name written for another host: lower case, every
-// other character a dash.
+// other character a dash, none at the ends, "mcp-" before a digit, 31 at most.
 func hostName(name string) string {
-	return strings.Map(func(r rune) rune {
+	id := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
 			return r
@@ -63,13 +62,19 @@ func hostName(name string) string {
 			return r + 'a' - 'A'
 		}
 		return '-'
-	}, name)
+	}, name), "-")
+	if id != "" && id[0] <= '9' {
+		id = "mcp-" + id
+	}
+	return strings.TrimRight(id[:min(len(id), maxConnectorID)], "-")
 }
+
+const maxConnectorID = 31
 
 func (p *parsed) checkConnectors() {
 	f := p.connectors
 	f.names = make(map[string]string, len(f.Servers))
-	foreign := path.Ext(p.rel) == ".json"
+	foreign := isHostFile(p.rel)
 	for _, name := range slices.Sorted(maps.Keys(f.Servers)) {
 		id, at := name, []string{"mcpServers", name}
 		if foreign {
@@ -148,7 +153,7 @@ func (p *parsed) checkTransport(at []string, way string, k connectorKeys) {
 	for _, key := range []string{"args", "env", "cwd", "root", "headers", "allow_private"} {
 		if here := below(at, key); p.tree.has(here...) && !slices.Contains(transportKeys[way], key) {
 			what := fmt.Sprintf("key %q does not belong to a connector with %s", key, way)
-			if path.Ext(p.rel) == ".json" {
+			if isHostFile(p.rel) {
 				p.warn(here, what+"; it is ignored", "", "")
 				continue
 			}

@@ -31,6 +31,8 @@ type parsed struct {
 	// entries are the indexes of the entries of lists of connectors, by the
 	// list's pointer: checking removes repeats and so moves what follows.
 	entries map[string]map[string]int
+	// leftOut says of each connector of another host's file that is not used why.
+	leftOut map[string]string
 
 	// spare says that task, entries and tree of a good task were given up.
 	spare bool
@@ -100,12 +102,14 @@ func (p *parsed) places() *tree {
 
 // read fills the tree and tells whether there is one.
 func (p *parsed) read(src source) bool {
-	if path.Ext(p.rel) == ".json" {
+	if isHostFile(p.rel) {
+		src.text = plainJSON(src.text)
 		root, problems := parseJSON(src)
 		p.problems = append(p.problems, problems...)
 		if root == nil {
 			return false
 		}
+		p.readHostFile(src, root)
 		p.tree = newTree(src, root)
 	} else {
 		root, problems, broken := parseYAML(src)
@@ -128,7 +132,7 @@ func (p *parsed) validate() {
 		p.problems = append(p.problems, Problem{File: p.rel, What: err.Error()})
 		return
 	}
-	foreign := path.Ext(p.rel) == ".json"
+	foreign := isHostFile(p.rel)
 	for _, v := range c.violations(p.tree) {
 		switch {
 		case v.unknown && foreign:

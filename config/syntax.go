@@ -261,7 +261,10 @@ func parseJSON(src source) (*yaml.Node, []Problem) {
 	at := int(dec.InputOffset())
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
-		at = int(syntax.Offset) - 1
+		at = max(at, int(syntax.Offset)-1) // the decoder counts some offsets from its buffer
+		for at < len(src.text) && strings.IndexByte(" \t\r\n,:", src.text[at]) >= 0 {
+			at++
+		}
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		at, err = len(src.text), errors.New("the text ends too early")
