@@ -207,7 +207,7 @@ func TestCase23ChangedSinceTheRequest(t *testing.T) {
 		sent   bool
 	}{
 		{"class", func(_ *testing.T, w *looptest.World, _ *looptest.Server) {
-			w.Policy(policy.ScopeConnector, "desk", policy.Fields{Classes: map[string]policy.Class{"note": policy.ClassExec}})
+			w.Policy(policy.ScopeConnector, "desk", policy.Fields{Classes: map[string]policy.Class{"look": policy.ClassRead, "note": policy.ClassExec}})
 		}, task.StatusWaiting, policy.CodeNeedsApproval, false},
 		{"definition, accepted since", func(t *testing.T, w *looptest.World, s *looptest.Server) {
 			s.Set(tools...)
@@ -219,7 +219,7 @@ func TestCase23ChangedSinceTheRequest(t *testing.T) {
 			w.Restart()
 		}, task.StatusDenied, policy.CodeQuarantined, false},
 		{"class, but granted by now", func(_ *testing.T, w *looptest.World, _ *looptest.Server) {
-			w.Policy(policy.ScopeConnector, "desk", policy.Fields{Classes: map[string]policy.Class{"note": policy.ClassExec}})
+			w.Policy(policy.ScopeConnector, "desk", policy.Fields{Classes: map[string]policy.Class{"look": policy.ClassRead, "note": policy.ClassExec}})
 			w.Policy(policy.ScopeTask, "brief", policy.Fields{Allow: grants("desk/note")})
 		}, task.StatusOK, "", true},
 		{"unrelated edit", func(_ *testing.T, w *looptest.World, _ *looptest.Server) {

@@ -24,7 +24,7 @@ func BenchmarkDecision(b *testing.B) {
 	tool := task.Tool{Name: "note", InputSchema: json.RawMessage(noteSchema)}
 	tool.Hash = tool.DefinitionHash()
 	call := policy.Call{
-		Name: note, Arguments: hello, Tool: &tool, Schemas: policy.NewSchemas(), Secret: w.Redact.Find,
+		Name: note, Arguments: hello, Connected: []policy.Connected{{ID: "desk", Up: true, Tools: []task.Tool{tool}}}, Schemas: policy.NewSchemas(), Secret: w.Redact.Find,
 		Slots: []task.Slot{{Alias: note, Connector: "desk", Tool: "note", Definition: tool.Hash}},
 	}
 	ctx := context.Background()

@@ -111,7 +111,7 @@ func (a *attempt) decide(ctx context.Context, turn *task.Message, call task.Tool
 		return policy.Decide(eff, c), false, nil
 	}
 	// The definition may have been changed, and accepted, while a person thought.
-	c.Slots = renewed(c.Slots, c.Name, c.Tool)
+	c.Slots = renewed(c)
 	d = policy.Decide(eff, c)
 	granted := d.Allowed()
 	if !granted {
@@ -133,44 +133,31 @@ func (a *attempt) facts(ctx context.Context, eff policy.Effective, turn *task.Me
 			return a.Redact.Find(text)
 		},
 	}
-	if slot, ok := findSlot(turn.Slots, call.Name); ok && policy.Reachable(eff, slot.Connector) {
-		tools, err := a.Connectors.Tools(ctx, slot.Connector)
-		if err != nil && ctx.Err() == nil {
-			c.Down = a.Redact.Text(err.Error())
-			a.run.Mark(task.MarkConnectorDown + ":" + slot.Connector)
+	c.Connected = a.connected(ctx, policy.Concerns(eff, turn.Slots, call.Name))
+	for _, on := range c.Connected {
+		if !on.Up && ctx.Err() == nil {
+			a.run.Mark(task.MarkConnectorDown + ":" + on.ID)
 		}
-		c.Tool = findTool(tools, slot.Tool)
 	}
 	return c
 }
 
 // renewed is the alias table with the tool's definition as it is now.
-func renewed(slots []task.Slot, alias string, tool *task.Tool) []task.Slot {
-	slots = slices.Clone(slots)
+func renewed(c policy.Call) []task.Slot {
+	slots := slices.Clone(c.Slots)
 	for i := range slots {
-		if slots[i].Alias == alias && tool != nil {
-			slots[i].Definition = tool.Hash
+		if slots[i].Alias != c.Name {
+			continue
+		}
+		for _, on := range c.Connected {
+			for _, t := range on.Tools {
+				if t.Name == slots[i].Tool {
+					slots[i].Definition = t.Hash
+				}
+			}
 		}
 	}
 	return slots
-}
-
-func findSlot(slots []task.Slot, alias string) (task.Slot, bool) {
-	for _, s := range slots {
-		if s.Alias == alias {
-			return s, true
-		}
-	}
-	return task.Slot{}, false
-}
-
-func findTool(tools []task.Tool, name string) *task.Tool {
-	for i := range tools {
-		if tools[i].Name == name {
-			return &tools[i]
-		}
-	}
-	return nil
 }
 
 func (a *attempt) receipt(turn *task.Message, call task.ToolCall, d policy.Decision) *task.Receipt {

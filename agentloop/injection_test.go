@@ -104,7 +104,8 @@ func TestCase37ServerTextIsNoInstruction(t *testing.T) {
 	w.Restart()
 	w.Answers(looptest.Ask(look, "{}"), looptest.Say("done"))
 	r := w.Run("brief")
-	codes(t, r, policy.CodeUnknownTool) // it is not even offered
+	codes(t, r, policy.CodeQuarantined) // it is not even offered
+	ended(t, r, task.StatusDenied, "")
 	if !slices.Contains(r.Run.Marks, "quarantined:desk/look") || !slices.Contains(offered(t, w, 2), note) {
 		t.Errorf("marks %v, offered %v", r.Run.Marks, offered(t, w, 2))
 	}
@@ -117,6 +118,8 @@ func TestStrictPinsWaitForAPerson(t *testing.T) {
 	w.Answers(looptest.Ask(look, "{}"), looptest.Say("done"))
 	r := w.Run("brief")
 	saw(t, server)
+	codes(t, r, policy.CodeQuarantined) // I13
+	ended(t, r, task.StatusDenied, "connectors accept desk")
 	if r.Run.HasMark(task.MarkAccepted) || !r.Run.HasMark(task.MarkQuarantined) {
 		t.Errorf("marks %v", r.Run.Marks)
 	}

@@ -18,9 +18,63 @@ func TestCase09NeverOffered(t *testing.T) {
 	w.Task(task.Task{ID: "brief"}, policy.Fields{Tools: ids("mail"), Allow: grants("desk/*")})
 	w.Answers(looptest.Ask(note, hello), looptest.Say("done"))
 	r := w.Run("brief")
-	codes(t, r, policy.CodeUnknownTool)
+	codes(t, r, policy.CodeNotOffered)
+	ended(t, r, task.StatusDenied, "does not list connector desk")
 	told(t, r, 0, "NOT run")
 	saw(t, server)
+}
+
+// A tool that was not shown and is asked for by name gets its own code, and the run
+// is denied. Only what nobody lists is an unknown tool.
+func TestRefusedByName(t *testing.T) {
+	odd := looptest.Tool{Name: "wipe.all"}
+	cases := []struct {
+		name   string
+		rules  policy.Fields // of the connector, beside its classes
+		task   policy.Fields
+		ask    string
+		code   policy.Code
+		status task.Status
+	}{
+		{"B1 denied", policy.Fields{}, policy.Fields{Deny: grants("desk/wipe")}, wipe, policy.CodeDenied, task.StatusDenied},
+		{"B1 denied, granted too", policy.Fields{}, policy.Fields{Deny: grants("desk/*"), Allow: grants("desk/*")}, wipe, policy.CodeDenied, task.StatusDenied},
+		{"B1 disabled", policy.Fields{DisabledTools: ids("wi*")}, policy.Fields{Allow: grants("desk/*")}, wipe, policy.CodeDisabled, task.StatusDenied},
+		{"B1 left out by tools", policy.Fields{}, policy.Fields{Tools: ids("mail"), Allow: grants("desk/*")}, wipe, policy.CodeNotOffered, task.StatusDenied},
+		{"B1 no tools", policy.Fields{}, policy.Fields{Tools: ids()}, look, policy.CodeNotOffered, task.StatusDenied},
+		{"B1 out of reach", policy.Fields{}, policy.Fields{Connectors: ids("mail")}, wipe, policy.CodeNotReachable, task.StatusDenied},
+		{"B1 nothing read, left out by default", policy.Fields{Classes: map[string]policy.Class{"*": policy.ClassWrite}}, policy.Fields{Allow: grants("desk/*")}, wipe, policy.CodeNotOffered, task.StatusDenied},
+		{"B1 odd name by its alias", policy.Fields{}, policy.Fields{Deny: grants("desk/wipe.*")}, policy.Alias("desk", "wipe.all"), policy.CodeDenied, task.StatusDenied},
+		{"B1 odd name as it is", policy.Fields{}, policy.Fields{Deny: grants("desk/wipe.*")}, "mcp__desk__wipe.all", policy.CodeDenied, task.StatusDenied},
+		{"B1 as the operator writes it", policy.Fields{}, policy.Fields{Deny: grants("desk/wipe")}, "desk/wipe", policy.CodeDenied, task.StatusDenied},
+		{"B1 bare", policy.Fields{}, policy.Fields{Deny: grants("desk/wipe")}, "wipe", policy.CodeDenied, task.StatusDenied},
+		{"I13 strict pins", policy.Fields{Pin: looptest.Ptr(policy.PinStrict)}, policy.Fields{Allow: grants("desk/*")}, wipe, policy.CodeQuarantined, task.StatusDenied},
+		{"I13 strict pins, odd name", policy.Fields{Pin: looptest.Ptr(policy.PinStrict)}, policy.Fields{}, policy.Alias("desk", "wipe.all"), policy.CodeQuarantined, task.StatusDenied},
+		{"nobody lists it", policy.Fields{}, policy.Fields{Deny: grants("desk/*")}, "mcp__desk__burn", policy.CodeUnknownTool, task.StatusOK},
+		{"no such connector", policy.Fields{}, policy.Fields{}, "mcp__ghost__wipe", policy.CodeUnknownTool, task.StatusOK},
+		{"offered, by another name", policy.Fields{}, policy.Fields{}, "desk/look", policy.CodeUnknownTool, task.StatusOK},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := world(t)
+			if c.rules.Classes == nil {
+				c.rules.Classes = deskClasses
+			}
+			server := w.Server("desk", c.rules, append(deskTools(), odd)...)
+			reader(w, "mail")
+			w.Task(task.Task{ID: "brief"}, c.task)
+			w.Answers(looptest.Ask(c.ask, "{}"), looptest.Say("Nothing unusual."))
+			r := w.Run("brief")
+			codes(t, r, c.code)
+			ended(t, r, c.status, "")
+			if c.code != policy.CodeNotReachable { // its wording is fixed
+				told(t, r, 0, "NOT run")
+			}
+			saw(t, server)
+			if refused := r.Run.Refused(); (refused == 1) != (c.status == task.StatusDenied) {
+				t.Errorf("marks %v", r.Run.Marks)
+			}
+		})
+	}
 }
 
 func TestCase10Unreachable(t *testing.T) {
@@ -302,7 +356,7 @@ func TestRemovedToolIsRefusedAndNewOnesWaitForTheNextOffer(t *testing.T) {
 	})
 	r := w.Run("brief")
 	// list was not in this turn's table; note is gone; wipe has changed.
-	codes(t, r, "", policy.CodeUnknownTool, policy.CodeUnknownTool, policy.CodeQuarantined)
+	codes(t, r, "", policy.CodeQuarantined, policy.CodeUnknownTool, policy.CodeQuarantined)
 	saw(t, server, "look {}")
 	if got, want := offered(t, w, 1), []string{look, report}; !slices.Equal(got, want) {
 		t.Errorf("then offered %q, want %q: what is new or changed waits for a person", got, want)

@@ -3,7 +3,6 @@ package agentloop
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -129,7 +128,7 @@ func (a *attempt) offer(ctx context.Context) (policy.Offer, error) {
 		a.noTools(eff)
 		return policy.Offer{}, nil
 	}
-	connected := a.connected(ctx, eff)
+	connected := a.connected(ctx, policy.Selection(eff))
 	if ctx.Err() != nil {
 		return policy.Offer{}, ctx.Err()
 	}
@@ -174,10 +173,9 @@ func (a *attempt) advise(eff policy.Effective, connected []policy.Connected) {
 	}
 }
 
-// connected lists the tools of every connector that the task may select, all at
-// once; each waits no longer than its own connect deadline.
-func (a *attempt) connected(ctx context.Context, eff policy.Effective) []policy.Connected {
-	ids := candidates(eff)
+// connected lists the tools of connectors, all at once; each waits no longer than
+// its own connect deadline.
+func (a *attempt) connected(ctx context.Context, ids []string) []policy.Connected {
 	list := make([]policy.Connected, len(ids))
 	var wg sync.WaitGroup
 	for i, id := range ids {
@@ -191,19 +189,6 @@ func (a *attempt) connected(ctx context.Context, eff policy.Effective) []policy.
 	}
 	wg.Wait()
 	return list
-}
-
-// candidates are the connectors that may be offered, sorted: configured,
-// reachable and not left out by the task's own selection.
-func candidates(eff policy.Effective) []string {
-	var ids []string
-	for id := range eff.Connectors {
-		if policy.Reachable(eff, id) && policy.Selected(eff, id) {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 // acceptFirstUse pins the definitions of a connector that the operator

@@ -39,7 +39,7 @@ func Advise(e Effective, connected []Connected) []Advice {
 		if rules, ok := e.Connectors[c.ID]; ok && c.Up {
 			a.toolNames(c, rules)
 			a.hints(c, rules)
-			a.leftOut(c, rules)
+			a.leftOut(c)
 		}
 	}
 	for _, hidden := range e.Hidden {
@@ -205,8 +205,8 @@ func (a *adviser) hints(c Connected, rules ConnectorRules) {
 	}
 }
 
-func (a *adviser) leftOut(c Connected, rules ConnectorRules) {
-	if a.e.Tools.Declared() || !Reachable(a.e, c.ID) || len(c.Tools) == 0 || hasRead(rules, c.Tools) {
+func (a *adviser) leftOut(c Connected) {
+	if !Reachable(a.e, c.ID) || !leftOut(a.e, c) {
 		return
 	}
 	a.add(Advice{SeverityWarning, "tools (default)", noReadText(c.ID), task.MarkNoReadTools + ":" + c.ID})
@@ -284,7 +284,7 @@ func (a *adviser) usable() []Connected {
 			continue
 		}
 		c, up := a.up(id)
-		if up && !a.e.Tools.Declared() && !hasRead(a.e.Connectors[id], c.Tools) {
+		if up && leftOut(a.e, c) {
 			continue
 		}
 		c.ID = id

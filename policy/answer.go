@@ -2,7 +2,6 @@ package policy
 
 import (
 	"encoding/json"
-	"slices"
 
 	"runnerd/task"
 )
@@ -53,8 +52,8 @@ func answerText(r refusal) string {
 // error must not widen rights.
 func Unreadable(name string, slots []task.Slot, err error) Decision {
 	d := &decider{call: Call{Name: name, Slots: slots}}
-	if i := slices.IndexFunc(slots, func(s task.Slot) bool { return s.Alias == name && name != "" }); i >= 0 {
-		d.slot = slots[i]
+	if s, ok := slotOf(slots, name); ok {
+		d.slot = s
 	} else if connector, tool, ok := ParseToolName(name); ok {
 		d.slot = task.Slot{Connector: connector, Tool: tool}
 	}

@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"runnerd/task"
 )
@@ -13,7 +12,7 @@ import (
 //
 //	resolve the name → reachable → offered → not disabled → definition as pinned →
 //	arguments parse and fit the schema → no known secret in them → deny →
-//	read, an allow grant or an ask → limits → dispatch or park
+//	not left out by default → read, an allow grant or an ask → limits → dispatch or park
 //
 // A call that is refused is aborted instead when the run has made the same call
 // MaxRepeats times before: a model that repeats itself spends, whatever the answer.
@@ -49,8 +48,9 @@ type decider struct {
 	call Call
 
 	slot  task.Slot
-	found bool
+	found bool // the name means the slot
 	rules ConnectorRules
+	tool  *task.Tool // as it is listed now; nil if it is not
 	class Class
 	from  string
 	args  map[string]any
@@ -60,8 +60,7 @@ type decider struct {
 
 func (d *decider) run() *refusal {
 	for _, step := range []func(*decider) *refusal{
-		(*decider).resolve, (*decider).reach, (*decider).offered, (*decider).enabled, (*decider).pinned,
-		(*decider).arguments, (*decider).secrets, (*decider).denied, (*decider).permitted,
+		(*decider).resolve, (*decider).standing, (*decider).arguments, (*decider).secrets, (*decider).denied, (*decider).byDefault, (*decider).permitted,
 	} {
 		if r := step(d); r != nil {
 			return r
@@ -70,36 +69,15 @@ func (d *decider) run() *refusal {
 	return nil
 }
 
-// resolve looks the name up in the step's own table; splitting it only words the
-// refusal of a name that is not there.
+// resolve looks the name up in the step's own table. A name that is not there is
+// never dispatched: see foreign.
 func (d *decider) resolve() *refusal {
-	i := slices.IndexFunc(d.call.Slots, func(s task.Slot) bool { return s.Alias == d.call.Name && s.Alias != "" })
-	if i >= 0 {
-		d.slot, d.found = d.call.Slots[i], true
-		d.rules = d.e.Connectors[d.slot.Connector]
-		d.classify()
-		return nil
+	s, ok := slotOf(d.call.Slots, d.call.Name)
+	if !ok {
+		return d.foreign()
 	}
-	connector, tool, ok := ParseToolName(d.call.Name)
-	if ok {
-		if _, configured := d.e.Connectors[connector]; configured {
-			d.slot = task.Slot{Connector: connector, Tool: tool}
-			if !Reachable(*d.e, connector) {
-				return d.notReachable()
-			}
-		}
-	}
-	r := deny(CodeUnknownTool, "no tool %s was offered in this step", quote(d.call.Name))
-	r.told = fmt.Sprintf("There is no tool named %s. Use only the tools that you were given", quote(d.call.Name))
-	return r
-}
-
-func (d *decider) classify() {
-	t := task.Tool{Name: d.slot.Tool}
-	if d.call.Tool != nil {
-		t = *d.call.Tool
-	}
-	d.class, d.from = Classify(d.rules, t)
+	d.mean(s)
+	return nil
 }
 
 func (d *decider) notReachable() *refusal {
@@ -132,6 +110,15 @@ func (d *decider) offered() *refusal {
 	return deny(CodeNotOffered, "tools (%s) does not list connector %s", layerWord(*d.e, "tools"), d.slot.Connector)
 }
 
+// byDefault refuses what the default selection leaves out. It comes last of what
+// refuses every call, since nobody wrote it down.
+func (d *decider) byDefault() *refusal {
+	if c, ok := d.connected(); ok && c.Up && leftOut(*d.e, c) {
+		return deny(CodeNotOffered, "%s", noReadText(c.ID))
+	}
+	return nil
+}
+
 func (d *decider) enabled() *refusal {
 	if pattern := disabled(d.rules, d.slot.Tool); pattern != "" {
 		return deny(CodeDisabled, "disabled_tools of connector %s lists %s", d.slot.Connector, pattern)
@@ -142,15 +129,12 @@ func (d *decider) enabled() *refusal {
 // pinned compares the definition that the connector lists now with the accepted
 // one and with the one that the model saw.
 func (d *decider) pinned() *refusal {
-	t := d.call.Tool
+	t := d.tool
 	if t == nil {
-		if d.call.Down != "" {
-			return deny(CodeUnknownTool, "connector %s is down: %s", d.slot.Connector, clip(d.call.Down, 200))
+		if c, ok := d.connected(); !ok || !c.Up {
+			return deny(CodeUnknownTool, "%s", downText(d.slot.Connector, c.Down))
 		}
-		return deny(CodeUnknownTool, "connector %s lists no tool %s any more", d.slot.Connector, quote(d.slot.Tool))
-	}
-	if t.Name != d.slot.Tool {
-		return deny(CodePolicyError, "the definition at hand is of tool %s, not %s", quote(t.Name), quote(d.slot.Tool))
+		return deny(CodeUnknownTool, "connector %s lists no tool %s", d.slot.Connector, quote(d.slot.Tool))
 	}
 	why := quarantine(d.rules, d.slot.Connector, *t)
 	if why == "" && d.slot.Definition != definition(*t) {
@@ -188,7 +172,7 @@ func (d *decider) arguments() *refusal {
 		return deny(CodeInvalidArguments, "%s", clip(err.Error(), 400))
 	}
 	d.args = args
-	if err := d.call.Schemas.fit(*d.call.Tool, args); err != nil {
+	if err := d.call.Schemas.fit(*d.tool, args); err != nil {
 		if errors.Is(err, errSchema) {
 			return deny(CodePolicyError, "connector %s, tool %s: %s", d.slot.Connector, d.slot.Tool, clip(err.Error(), 400))
 		}
@@ -221,10 +205,14 @@ func (d *decider) secrets() *refusal {
 func (d *decider) denied() *refusal {
 	for _, g := range d.e.Deny {
 		if MatchGrant(g, d.slot.Connector, d.slot.Tool) && d.judge().whereDenies(g.Where, d.args) {
-			return deny(CodeDenied, "deny: %s (%s)", g, layerWord(*d.e, "deny"))
+			return d.deniedBy(g)
 		}
 	}
 	return nil
+}
+
+func (d *decider) deniedBy(g Grant) *refusal {
+	return deny(CodeDenied, "deny: %s (%s)", g, layerWord(*d.e, "deny"))
 }
 
 func (d *decider) judge() judge {

@@ -63,7 +63,7 @@ func TestDecideSteps(t *testing.T) {
 		{"a tool whose name has __", call("browser", "x__y__z", `{}`), nil, task.DecisionAllow, "", "read", ""},
 
 		// Resolving the name.
-		{"never offered, exact alias", named("mcp__mail__search"), nil, task.DecisionDeny, CodeUnknownTool, "no tool", "NOT run"},
+		{"never offered, exact alias", named("mcp__mail__search"), nil, task.DecisionDeny, CodeNotOffered, "mail/search was not offered in this step", "NOT run"},
 		{"made up", named("do_it"), nil, task.DecisionDeny, CodeUnknownTool, "do_it", "no tool named"},
 		{"foreign name of an unreachable connector", named("mcp__mail__search"),
 			func(e *Effective, _ *Call) { e.TaskConnectors = task.ListOf("files") },
@@ -73,7 +73,7 @@ func TestDecideSteps(t *testing.T) {
 			c.Slots = append(c.Slots, task.Slot{Connector: "files", Tool: "read_file"})
 		},
 			task.DecisionDeny, CodeUnknownTool, "", ""},
-		{"no table", read, func(_ *Effective, c *Call) { c.Slots = nil }, task.DecisionDeny, CodeUnknownTool, "", ""},
+		{"no table", read, func(_ *Effective, c *Call) { c.Slots = nil }, task.DecisionDeny, CodeNotOffered, "", ""},
 
 		// Reachable, offered, disabled.
 		{"became unreachable", read, func(e *Effective, _ *Call) { e.TaskConnectors = task.ListOf[string]() },
@@ -138,9 +138,23 @@ func TestDecideDefinition(t *testing.T) {
 		{"changed since the offer", read, func(_ *Effective, c *Call) {
 			c.Slots = []task.Slot{{Alias: c.Name, Connector: "files", Tool: "read_file", Definition: "older"}}
 		}, task.DecisionDeny, CodeQuarantined, "after it was offered", ""},
-		{"tool gone", read, func(_ *Effective, c *Call) { c.Tool = nil }, task.DecisionDeny, CodeUnknownTool, "lists no tool", ""},
-		{"connector down", read, func(_ *Effective, c *Call) { c.Tool, c.Down = nil, "exit 1" }, task.DecisionDeny, CodeUnknownTool, "down: exit 1", "NOT run"},
-		{"another tool's definition", read, func(_ *Effective, c *Call) { other := tool("x"); c.Tool = &other }, task.DecisionDeny, CodePolicyError, "not \"read_file\"", ""},
+		{"tool gone", read, func(_ *Effective, c *Call) {
+			c.Connected = []Connected{{ID: "files", Up: true, Tools: []task.Tool{tool("look")}}}
+		},
+			task.DecisionDeny, CodeUnknownTool, "lists no tool", ""},
+		{"only exec left", read, func(e *Effective, c *Call) {
+			e.Connectors["files"] = rulesWith(nil)
+		}, task.DecisionDeny, CodeNotOffered, "none of its tools is classed read", ""},
+		{"tool gone, its siblings there", read, func(e *Effective, c *Call) {
+			e.Tools = task.ListOf("files")
+			c.Connected = []Connected{{ID: "files", Up: true, Tools: []task.Tool{tool("look")}}}
+		}, task.DecisionDeny, CodeUnknownTool, "lists no tool", ""},
+		{"connector down", read, func(_ *Effective, c *Call) { c.Connected = []Connected{{ID: "files", Down: "exit 1"}} }, task.DecisionDeny, CodeUnknownTool, "down: exit 1", "NOT run"},
+		{"connector not asked", read, func(_ *Effective, c *Call) { c.Connected = nil }, task.DecisionDeny, CodeUnknownTool, "down: not connected", "NOT run"},
+		{"listed twice", read, func(_ *Effective, c *Call) {
+			other := annotated("read_file", true, false)
+			c.Connected = []Connected{{ID: "files", Up: true, Tools: []task.Tool{tool("read_file"), other}}}
+		}, task.DecisionDeny, CodeUnknownTool, "lists no tool", ""},
 	})
 	if e := fixture(); Decide(e, Call{}).Allowed() || (Decision{}).Allowed() || Decide(Effective{}, read).Allowed() {
 		t.Error("a zero value allows")
@@ -175,7 +189,7 @@ func TestDecideSchema(t *testing.T) {
 		c := call("files", "read_file", arguments)
 		d := task.Tool{Name: "read_file", InputSchema: json.RawMessage(schema)}
 		d.Hash = d.DefinitionHash()
-		c.Tool, c.Slots[0].Definition, c.Schemas = &d, d.Hash, schemas
+		c.Connected, c.Slots[0].Definition, c.Schemas = []Connected{{ID: c.Slots[0].Connector, Up: true, Tools: []task.Tool{d}}}, d.Hash, schemas
 		return c
 	}
 	path := `{"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false}`
@@ -204,7 +218,7 @@ func TestDecideSchema(t *testing.T) {
 		refuse("refers to itself for ever", `{"$ref":"#"}`),
 		refuse("doubles thirty times", doubling),
 	})
-	if c := with(path, `{"path":"a"}`); schemas.byHash[c.Tool.Hash] == nil || schemas.byHash[c.Tool.Hash] != schemas.get(*c.Tool) {
+	if c := with(path, `{"path":"a"}`); schemas.byHash[c.Connected[0].Tools[0].Hash] == nil || schemas.byHash[c.Connected[0].Tools[0].Hash] != schemas.get(c.Connected[0].Tools[0]) {
 		t.Error("compiled schemas are not kept")
 	}
 	for i := range maxSchemas + 10 {

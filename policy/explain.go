@@ -27,12 +27,11 @@ func Explain(e Effective, connected []Connected) []Row {
 	var rows []Row
 	for _, c := range byID(all) {
 		if !c.Up {
-			rows = append(rows, explainDown(e, c))
+			rows = append(rows, explainTool(e, c, task.Slot{Connector: c.ID, Tool: "*"}))
 			continue
 		}
 		for _, s := range Slots([]Connected{c}) {
-			i := slices.IndexFunc(c.Tools, func(t task.Tool) bool { return t.Name == s.Tool })
-			row := explainTool(e, s, c.Tools[i])
+			row := explainTool(e, c, s)
 			row.Offered = offered[[2]string{s.Connector, s.Tool}]
 			rows = append(rows, row)
 		}
@@ -40,34 +39,19 @@ func Explain(e Effective, connected []Connected) []Row {
 	return rows
 }
 
-func explainDown(e Effective, c Connected) Row {
-	row := Row{Connector: c.ID, Tool: "*", Class: ClassExec, Decision: task.DecisionDeny, Rule: "down: " + c.Down}
-	if !Reachable(e, c.ID) {
-		row.Code, row.Rule = CodeNotReachable, whyUnreachable(e, c.ID)
-	} else if !Selected(e, c.ID) {
-		row.Code, row.Rule = CodeNotOffered, fmt.Sprintf("tools (%s) does not list it", layerWord(e, "tools"))
-	}
-	return row
-}
-
 // explainTool runs the steps that need no arguments.
-func explainTool(e Effective, s task.Slot, t task.Tool) Row {
-	d := &decider{e: &e, call: Call{Name: s.Alias, Slots: []task.Slot{s}, Tool: &t}}
-	row := Row{Connector: s.Connector, Tool: s.Tool}
-	refused := d.resolve()
-	row.Class, row.ClassFrom = d.class, d.from
-	for _, step := range []func(*decider) *refusal{
-		(*decider).reach, (*decider).offered, (*decider).enabled, (*decider).pinned,
-	} {
-		if refused == nil {
-			refused = step(d)
-		}
-	}
+func explainTool(e Effective, c Connected, s task.Slot) Row {
+	d := &decider{e: &e, call: Call{Connected: []Connected{c}}}
+	d.mean(s)
+	row := Row{Connector: s.Connector, Tool: s.Tool, Class: d.class, ClassFrom: d.from}
+	refused := d.standing()
 	var conditions []string
 	if refused == nil {
 		d.e, conditions = unconditional(e, s)
-		if refused = d.denied(); refused == nil {
-			refused = d.permitted()
+		for _, step := range []func(*decider) *refusal{(*decider).denied, (*decider).byDefault, (*decider).permitted} {
+			if refused == nil {
+				refused = step(d)
+			}
 		}
 	}
 	row.Decision, row.Rule = task.DecisionAllow, d.rule

@@ -54,8 +54,12 @@ func connectedFixture() []Connected {
 // call is a call of a tool that was offered, as it is listed now.
 func call(connector, name, arguments string) Call {
 	t := tool(name)
+	connected := connectedFixture()
+	if c, _ := connectedAs(connected, connector); !lists(c, name) {
+		connected = append(connected, Connected{ID: connector, Up: true, Tools: []task.Tool{t}})
+	}
 	return Call{
-		Name: Alias(connector, name), Arguments: arguments, Tool: &t,
+		Name: Alias(connector, name), Arguments: arguments, Connected: connected,
 		Slots:   []task.Slot{{Alias: Alias(connector, name), Connector: connector, Tool: name, Definition: t.Hash}},
 		Resolve: resolveUnder("/srv/reports"),
 	}

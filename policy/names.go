@@ -13,6 +13,8 @@ const (
 	aliasPrefix = "mcp__"
 	// aliasMax is the longest tool name that every vendor takes.
 	aliasMax = 64
+	// maxDigits are the most that an alias has of the pair's hash.
+	maxDigits = 40
 )
 
 // ParseToolName splits a name of the form mcp__<connector>__<tool> on its first
@@ -41,6 +43,20 @@ func Alias(connector, tool string) string {
 		return alias
 	}
 	return hashedAlias(connector, clean, tool, 10)
+}
+
+// aliasOf tells whether the pair has that alias in some table: which one depends on
+// the other tools of the table.
+func aliasOf(alias, connector, tool string) bool {
+	if alias == Alias(connector, tool) {
+		return true
+	}
+	for digits := 20; digits <= maxDigits; digits += 10 {
+		if alias == hashedAlias(connector, sanitise(tool), tool, digits) {
+			return true
+		}
+	}
+	return false
 }
 
 // hashedAlias ends the alias in digits hex digits of the pair's hash.
@@ -91,7 +107,7 @@ func slotLess(a, b task.Slot) bool {
 // separate gives a longer hash to every alias that another pair has too. A tool
 // whose own name looks like another's alias can cause that.
 func separate(slots []task.Slot) []task.Slot {
-	for digits := 20; digits <= 40; digits += 10 {
+	for digits := 20; digits <= maxDigits; digits += 10 {
 		count := make(map[string]int, len(slots))
 		for _, s := range slots {
 			count[s.Alias]++

@@ -87,10 +87,8 @@ func (b *offerBuilder) connector(c Connected) []task.Tool {
 		return nil
 	}
 	rules := b.e.Connectors[c.ID]
-	if !b.e.Tools.Declared() && !hasRead(rules, c.Tools) {
-		if len(c.Tools) > 0 {
-			b.note(task.MarkNoReadTools+":"+c.ID, "%s", noReadText(c.ID))
-		}
+	if leftOut(b.e, c) {
+		b.note(task.MarkNoReadTools+":"+c.ID, "%s", noReadText(c.ID))
 		return nil
 	}
 	shown := []task.Tool{}
@@ -114,6 +112,12 @@ func hasRead(rules ConnectorRules, tools []task.Tool) bool {
 		class, _ := Classify(rules, t)
 		return class == ClassRead && disabled(rules, t.Name) == ""
 	})
+}
+
+// leftOut tells whether the default selection leaves out a connector that has
+// tools.
+func leftOut(e Effective, c Connected) bool {
+	return !e.Tools.Declared() && len(c.Tools) > 0 && !hasRead(e.Connectors[c.ID], c.Tools)
 }
 
 func noReadText(id string) string {

@@ -111,7 +111,7 @@ func TestOfferIsNoPermission(t *testing.T) {
 	if i < 0 {
 		t.Fatal("write_file is not visible")
 	}
-	d := Decide(e, Call{Name: o.Tools[i].Slot.Alias, Arguments: `{}`, Slots: []task.Slot{o.Tools[i].Slot}, Tool: &o.Tools[i].Tool})
+	d := Decide(e, Call{Name: o.Tools[i].Slot.Alias, Arguments: `{}`, Slots: []task.Slot{o.Tools[i].Slot}, Connected: connectedFixture()})
 	if d.Code != CodeNeedsApproval {
 		t.Errorf("%+v", d)
 	}
@@ -133,7 +133,7 @@ func TestExplain(t *testing.T) {
 	}
 	want := []string{
 		"browser/x__y__z read hidden deny not_reachable",
-		"cold/* exec hidden deny ",
+		"cold/* exec hidden deny unknown_tool",
 		"files/delete_file exec hidden deny denied",
 		"files/read_file read offered allow ",
 		"files/write_file write offered deny needs_approval",

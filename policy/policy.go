@@ -231,11 +231,10 @@ type Call struct {
 	Arguments string // the exact bytes
 	// Slots is the alias table of the step in which the model made the call.
 	Slots []task.Slot
-	// Tool is the definition that the connector lists now; nil if it lists none
-	// of that name or is down.
-	Tool *task.Tool
-	// Down says why the connector cannot be asked; empty if it is up.
-	Down string
+	// Connected is the connector that the name means (see Named) as it stands now;
+	// for a name of neither form, those that the task selects. One that is missing
+	// counts as down.
+	Connected []Connected
 
 	// Secret answers the name of a known secret that the text holds, or "".
 	Secret func(text string) string

@@ -36,3 +36,16 @@ func Reachable(e Effective, connector string) bool {
 func Selected(e Effective, connector string) bool {
 	return !e.Tools.Declared() || slices.Contains(e.Tools.Items(), connector)
 }
+
+// Selection lists the connectors that may be offered, sorted: configured,
+// reachable and not left out by the task's own selection.
+func Selection(e Effective) []string {
+	var ids []string
+	for id := range e.Connectors {
+		if Reachable(e, id) && Selected(e, id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}

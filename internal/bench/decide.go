@@ -40,9 +40,10 @@ func decisions(ctx context.Context, b *bench) (err error) {
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}`),
 	}
 	call := policy.Call{
-		Name: "mcp__c0__write_file", Arguments: `{"path":"/srv/reports/2026-01-01.md"}`, Tool: &tool, Schemas: policy.NewSchemas(),
-		Slots:   []task.Slot{{Alias: "mcp__c0__write_file", Connector: "c0", Tool: "write_file", Definition: tool.Hash}},
-		Resolve: func(_, path string) (string, error) { return path, nil },
+		Name: "mcp__c0__write_file", Arguments: `{"path":"/srv/reports/2026-01-01.md"}`, Schemas: policy.NewSchemas(),
+		Connected: []policy.Connected{{ID: "c0", Up: true, Tools: []task.Tool{tool}}},
+		Slots:     []task.Slot{{Alias: "mcp__c0__write_file", Connector: "c0", Tool: "write_file", Definition: tool.Hash}},
+		Resolve:   func(_, path string) (string, error) { return path, nil },
 	}
 	if err := store.Accept(ctx, "c0", []task.Tool{tool}, "bench"); err != nil {
 		return err
@@ -66,7 +67,7 @@ func decisions(ctx context.Context, b *bench) (err error) {
 
 func policyRows() []taskpolicy.Row {
 	write := policy.Grant{Connector: "c0", Tool: "write_file", Where: map[string]policy.Condition{"path": {Under: "/srv/reports"}}}
-	rows := []taskpolicy.Row{{Scope: policy.ScopeTask, ID: "brief", Fields: policy.Fields{Allow: task.ListOf(write)}}}
+	rows := []taskpolicy.Row{{Scope: policy.ScopeTask, ID: "brief", Fields: policy.Fields{Tools: task.ListOf("c0"), Allow: task.ListOf(write)}}}
 	for i := range 10 {
 		rows = append(rows, taskpolicy.Row{Scope: policy.ScopeConnector, ID: fmt.Sprintf("c%d", i), Fields: policy.Fields{
 			Classes: map[string]policy.Class{"write_file": policy.ClassWrite, "read_file": policy.ClassRead},
