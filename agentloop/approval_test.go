@@ -3,6 +3,7 @@ package agentloop_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -395,4 +396,56 @@ func TestApprovalThatIsDecidedBeforeTheRunWaits(t *testing.T) {
 	}
 	ended(t, w.Resume(r.Run.ID), task.StatusOK, "")
 	saw(t, server, "note "+hello)
+}
+
+// Parked calls are calls: they count for tool_calls, and a run asks for a bounded
+// number of approvals.
+func TestParkedCallsAreBounded(t *testing.T) {
+	flood := func(n int) (calls []string) {
+		for i := range n {
+			calls = append(calls, note, fmt.Sprintf(`{"text":"%d"}`, i))
+		}
+		return calls
+	}
+	t.Run("I8 limit", func(t *testing.T) {
+		w := world(t)
+		server := desk(w)
+		w.Task(task.Task{ID: "brief"}, parking(policy.Fields{Limits: &policy.Limits{ToolCalls: looptest.Ptr(5)}}))
+		w.Answers(looptest.Ask(flood(200)...), looptest.Say("done"))
+		r := w.Run("brief")
+		ended(t, r, task.StatusBudget, "tool_calls is 5")
+		if len(r.Approvals) != 5 {
+			t.Errorf("%d approvals, want 5", len(r.Approvals))
+		}
+		saw(t, server)
+	})
+	t.Run("I8 within the limit, resumed", func(t *testing.T) {
+		w := world(t)
+		server := desk(w)
+		w.Task(task.Task{ID: "brief"}, parking(policy.Fields{Limits: &policy.Limits{ToolCalls: looptest.Ptr(3)}}))
+		w.Answers(looptest.Ask(append(flood(2), look, "{}")...), looptest.Ask(look, `{"again":1}`), looptest.Say("done"))
+		r := w.Run("brief")
+		ended(t, r, task.StatusWaiting, "")
+		for _, ask := range r.Approvals {
+			verdict(t, w, ask.ID, task.ApprovalApproved)
+		}
+		r = w.Resume(r.Run.ID)
+		ended(t, r, task.StatusBudget, "tool_calls is 3")
+		saw(t, server, "look {}", `note {"text":"0"}`, `note {"text":"1"}`)
+		if r.Run.Calls != 3 {
+			t.Errorf("%d calls, want 3: an approved one counts once", r.Run.Calls)
+		}
+	})
+	t.Run("I8 list", func(t *testing.T) {
+		w := world(t)
+		desk(w)
+		w.Task(task.Task{ID: "brief"}, parking(policy.Fields{Limits: &policy.Limits{ToolCalls: looptest.Ptr(500)}}))
+		w.Answers(looptest.Ask(flood(22)...), looptest.Say("done"))
+		r := w.Run("brief")
+		ended(t, r, task.StatusWaiting, "")
+		if len(r.Approvals) != 20 || r.Run.Refused() != 2 {
+			t.Errorf("%d approvals, marks %v", len(r.Approvals), r.Run.Marks)
+		}
+		told(t, r, 0, "20 calls of this run wait for a person already")
+	})
 }

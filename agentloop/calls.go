@@ -125,7 +125,7 @@ func (a *attempt) decide(ctx context.Context, turn *task.Message, call task.Tool
 func (a *attempt) facts(ctx context.Context, eff policy.Effective, turn *task.Message, call task.ToolCall) policy.Call {
 	c := policy.Call{
 		Name: call.Name, Arguments: call.Arguments, Slots: turn.Slots, Resolve: a.Resolve, Schemas: a.schemas,
-		Untrusted: a.sawUntrusted(eff), ToolCalls: a.dispatched(), Repeats: a.repeats(turn, call),
+		Untrusted: a.sawUntrusted(eff), ToolCalls: a.counted(turn.Step, call.ID), Waiting: a.waiting(), Repeats: a.repeats(turn, call),
 		Secret: func(text string) string {
 			if call.Secret != "" {
 				return call.Secret
@@ -181,6 +181,40 @@ func (a *attempt) dispatched() int {
 	n := 0
 	for _, rc := range a.receipts {
 		if rc.Decision == task.DecisionAllow {
+			n++
+		}
+	}
+	return n
+}
+
+// counted is how many calls of the run count for tool_calls beside one call: those
+// that were sent, and those that wait for a person or waited in vain.
+func (a *attempt) counted(step int, callID string) int {
+	type key struct {
+		step int
+		call string
+	}
+	n, sent := 0, map[key]bool{}
+	for _, rc := range a.receipts {
+		if rc.Decision == task.DecisionAllow {
+			n++
+			sent[key{rc.Step, rc.CallID}] = true
+		}
+	}
+	own := key{step, callID}
+	for _, rc := range a.receipts {
+		if k := (key{rc.Step, rc.CallID}); rc.Decision == task.DecisionPark && k != own && !sent[k] {
+			n++
+		}
+	}
+	return n
+}
+
+// waiting counts the approvals of the run that nobody decided yet.
+func (a *attempt) waiting() int {
+	n := 0
+	for _, ap := range a.approvals {
+		if ap.State == task.ApprovalPending {
 			n++
 		}
 	}

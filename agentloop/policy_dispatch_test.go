@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"runnerd/internal/looptest"
+	"runnerd/llm"
 	"runnerd/policy"
 	"runnerd/task"
 )
@@ -313,17 +314,65 @@ func TestCase20RepeatedCall(t *testing.T) {
 	}
 }
 
-func TestCase20RepeatedDenials(t *testing.T) {
-	w := world(t)
-	server := desk(w)
-	w.Task(task.Task{ID: "brief"}, policy.Fields{})
-	w.Answers(looptest.Ask(wipe, `{"n":1}`), looptest.Ask(look, "{}"), looptest.Ask(wipe, `{"n":2}`), looptest.Ask(wipe, `{"n":3}`), looptest.Ask(wipe, `{"n":4}`))
-	r := w.Run("brief")
-	ended(t, r, task.StatusDenied, "3 calls in a row were refused")
-	if n := count(r.Codes(), policy.CodeNeedsApproval); n != 4 || r.Run.Refused() != 4 {
-		t.Errorf("%d refusals, marks %v; a read in between begins the count anew", n, r.Run.Marks)
+// A refused call is answered and the run goes on; what a poisoned text makes a
+// model try costs it none of its own work.
+func TestRefusalsEndARunOnlyWhenTheyRepeat(t *testing.T) {
+	many := func(n int) (calls []string) {
+		for i := range n {
+			calls = append(calls, wipe, fmt.Sprintf(`{"n":%d}`, i))
+		}
+		return calls
 	}
-	saw(t, server, "look {}")
+	cases := []struct {
+		name    string
+		turns   [][]string
+		refused int
+		reason  string // "" if the run went on to its end
+		mark    bool
+	}{
+		{"W5 three different in a row", [][]string{many(3), {note, hello}}, 3, "", false},
+		{"W5 seven", [][]string{many(4), many(3), {note, hello}}, 7, "", false},
+		{"W5 the eighth ends it", [][]string{many(7), {note, hello, wipe, `{"n":99}`}}, 8, "8 calls were refused", true},
+		{"W5 two hundred in one answer", [][]string{many(200)}, 8, "8 calls were refused", true},
+		{"W5 the same twice", [][]string{{wipe, "{}"}, {wipe, "{ }"}, {note, hello}}, 2, "", false},
+		{"W5 the same a third time, in canonical form", [][]string{{wipe, `{"a":1,"b":2}`}, {note, hello}, {wipe, `{"b":2,"a":1}`}, {wipe, `{"a":1.0,"b":2}`}},
+			3, "the same call was refused 3 times", true},
+		{"W5 the same by other names", [][]string{{"mcp__mail__find", "{}"}, {"mail/find", "{}"}, {"mcp__mail__find", "{ }"}}, 3, "the same call was refused 3 times", true},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := world(t)
+			desk(w)
+			reader(w, "mail")
+			w.Task(task.Task{ID: "brief"}, policy.Fields{Tools: ids("desk"), Allow: grants("desk/note")})
+			var turns []llm.Response
+			for _, calls := range c.turns {
+				turns = append(turns, looptest.Ask(calls...))
+			}
+			w.Answers(append(turns, looptest.Say("done"))...)
+			r := w.Run("brief")
+			if r.Run.Refused() != c.refused || r.Run.Status() != task.StatusDenied || r.Run.HasMark(task.MarkRepeatedDenial) != c.mark {
+				t.Errorf("%s, marks %v, want denied with %d refused", r.Run.Status(), r.Run.Marks, c.refused)
+			}
+			if went := r.Run.Execution == task.Completed; went != (c.reason == "") || !strings.Contains(r.Run.Reason, c.reason) {
+				t.Errorf("ended %s: %q, want %q", r.Run.Execution, r.Run.Reason, c.reason)
+			}
+		})
+	}
+}
+
+// What makes no sense still ends a run soon, and a refusal between is none of that.
+func TestSenselessCallsInARow(t *testing.T) {
+	w := world(t)
+	desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	nota := func(n int) []string { return []string{"mcp__desk__nota", fmt.Sprintf(`{"n":%d}`, n)} }
+	w.Answers(looptest.Ask(nota(1)...), looptest.Ask(nota(2)...), looptest.Ask(wipe, "{}"), looptest.Ask(nota(3)...), looptest.Ask(nota(4)...), looptest.Ask(nota(5)...))
+	r := w.Run("brief")
+	ended(t, r, task.StatusDenied, "3 calls in a row could not be made")
+	if len(r.Receipts) != 6 {
+		t.Errorf("codes %q", r.Codes())
+	}
 }
 
 func TestCase30DeniedAskNamesTheLine(t *testing.T) {

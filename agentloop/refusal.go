@@ -10,12 +10,16 @@ import (
 	"runnerd/task"
 )
 
-// maxInARow is how many denials, or how many calls that make no sense, a run may
-// have one after another (DESIGN, section 9).
-const maxInARow = 3
+// What ends a run (DESIGN, section 9): a call that was refused as often, as many
+// refusals in all, and as many calls one after another that make no sense.
+const (
+	maxSameRefusals = 3
+	maxRefusals     = 8
+	maxInARow       = 3
+)
 
-// refuse records a call that is not sent, tells the model so and ends the run if
-// refusals repeat.
+// refuse records a call that is not sent and tells the model so. The run goes on,
+// unless refusals repeat.
 func (a *attempt) refuse(ctx context.Context, turn *task.Message, call task.ToolCall, d policy.Decision) error {
 	if d.Kind == "" {
 		d.Kind = task.DecisionDeny
@@ -50,9 +54,9 @@ func (a *attempt) afterRefusal(d policy.Decision) error {
 		return a.fail("%s", d.Rule)
 	case d.Kind == task.DecisionAbort:
 		return a.fail("%s", d.Rule)
-	case d.Code.Refusal() && a.denialsInARow() >= maxInARow:
-		a.run.Mark(task.MarkRepeatedDenial)
-		return a.fail("%d calls in a row were refused; the last: %s", maxInARow, d.Rule)
+	case d.Code.Refusal():
+		a.badRow = 0
+		return a.afterDenials(d)
 	}
 	if d.Code == policy.CodeInvalidArguments || d.Code == policy.CodeUnknownTool {
 		return a.bad(d.Rule)
@@ -68,23 +72,55 @@ func (a *attempt) bad(why string) error {
 	return nil
 }
 
-// denialsInARow counts the refusals by policy at the end of the run's receipts.
-func (a *attempt) denialsInARow() int {
-	n := 0
-	for i := len(a.receipts) - 1; i >= 0 && policy.Code(a.receipts[i].Code).Refusal(); i-- {
-		if a.receipts[i].Decision == task.DecisionPark {
-			break
+// afterDenials ends a run that asks for the same refused call again and again, or
+// was refused too often.
+func (a *attempt) afterDenials(d policy.Decision) error {
+	if n := a.sameRefusals(); n >= maxSameRefusals {
+		a.run.Mark(task.MarkRepeatedDenial)
+		return a.fail("the same call was refused %d times; the last: %s", n, d.Rule)
+	}
+	if n := a.refused(); n >= maxRefusals {
+		a.run.Mark(task.MarkRepeatedDenial)
+		return a.fail("%d calls were refused; the last: %s", n, d.Rule)
+	}
+	return nil
+}
+
+// sameRefusals counts how often the call of the last receipt was refused in the
+// run: the same tool, by whatever name, and the same arguments in canonical form.
+func (a *attempt) sameRefusals() int {
+	last := a.receipts[len(a.receipts)-1]
+	want, n := a.arguments(last), 0
+	for _, rc := range a.receipts {
+		if refusal(rc) && rc.Connector == last.Connector && rc.Tool == last.Tool && a.arguments(rc) == want {
+			n++
 		}
-		n++
 	}
 	return n
+}
+
+// arguments are those of the call that a receipt is of, in canonical form.
+func (a *attempt) arguments(rc task.Receipt) string {
+	for i := range a.msgs {
+		for _, c := range a.msgs[i].Calls {
+			if c.ID == rc.CallID && a.msgs[i].Step == rc.Step {
+				return canonical(c.Arguments)
+			}
+		}
+	}
+	return ""
+}
+
+// refusal tells whether policy refused the call of the receipt.
+func refusal(rc task.Receipt) bool {
+	return policy.Code(rc.Code).Refusal() && rc.Decision != task.DecisionPark
 }
 
 // refused counts the calls that policy refused in the whole run.
 func (a *attempt) refused() int {
 	n := 0
 	for _, rc := range a.receipts {
-		if policy.Code(rc.Code).Refusal() && rc.Decision != task.DecisionPark {
+		if refusal(rc) {
 			n++
 		}
 	}
@@ -93,8 +129,7 @@ func (a *attempt) refused() int {
 
 func (a *attempt) lastRefusal() string {
 	for i := len(a.receipts) - 1; i >= 0; i-- {
-		rc := a.receipts[i]
-		if policy.Code(rc.Code).Refusal() && rc.Decision != task.DecisionPark {
+		if rc := a.receipts[i]; refusal(rc) {
 			return fmt.Sprintf("%s/%s was refused: %s", rc.Connector, rc.Tool, rc.Rule)
 		}
 	}

@@ -236,6 +236,9 @@ func (d *decider) permitted() *refusal {
 	if r := d.limits(); r != nil {
 		return r
 	}
+	if d.call.Waiting >= MaxWaiting {
+		return deny(CodeNeedsApproval, "%s; %d calls of this run wait for a person already, and no more are asked for", why, d.call.Waiting)
+	}
 	return &refusal{kind: task.DecisionPark, code: CodeNeedsApproval, rule: why + "; it waits for a person's approval"}
 }
 

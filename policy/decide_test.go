@@ -112,6 +112,8 @@ func TestDecideSteps(t *testing.T) {
 		{"fourth time", read, func(_ *Effective, c *Call) { c.Repeats = 3 }, task.DecisionAbort, CodeRepeatedCall, "3 times", ""},
 		{"fourth time malformed", read, func(_ *Effective, c *Call) { c.Arguments, c.Repeats = "[]", 3 }, task.DecisionAbort, CodeRepeatedCall, "also refused", ""},
 		{"over the limit while asking", write, func(e *Effective, c *Call) { e.OnAsk, c.ToolCalls = OnAskPark, 50 }, task.DecisionAbort, CodeLimit, "", ""},
+		{"I8 the last that is asked for", write, func(e *Effective, c *Call) { e.OnAsk, c.Waiting = OnAskPark, MaxWaiting-1 }, task.DecisionPark, CodeNeedsApproval, "", ""},
+		{"I8 one more", write, func(e *Effective, c *Call) { e.OnAsk, c.Waiting = OnAskPark, MaxWaiting }, task.DecisionDeny, CodeNeedsApproval, "wait for a person already", "NOT run"},
 		{"not granted and over the limit: the ask comes first", write, func(_ *Effective, c *Call) { c.ToolCalls = 50 }, task.DecisionDeny, CodeNeedsApproval, "", ""},
 	})
 }

@@ -247,8 +247,10 @@ type Call struct {
 
 	// Untrusted says that an untrusted result was read earlier in this run.
 	Untrusted bool
-	// ToolCalls is how many calls the run has dispatched before this one.
+	// ToolCalls is how many calls the run has dispatched or parked beside this one.
 	ToolCalls int
+	// Waiting is how many calls of the run wait for a person.
+	Waiting int
 	// Repeats is how often this run made the same call before: same pair, same
 	// canonical arguments.
 	Repeats int
@@ -258,6 +260,10 @@ type Call struct {
 
 // MaxRepeats is how often the same call with the same arguments may be made.
 const MaxRepeats = 3
+
+// MaxWaiting is how many calls of one run may wait for a person at a time: in a
+// longer list nobody finds the one that matters.
+const MaxWaiting = 20
 
 // Decision is the answer. The zero Decision denies.
 type Decision struct {

@@ -88,7 +88,7 @@ const (
 	MarkUnusedRule       = "unused_rule"        // a grant or deny that matches no tool
 	MarkHintContradicts  = "hint_contradicts"   // hint_contradicts:ID/TOOL
 	MarkRepeatedCall     = "repeated_call"      // the same call a fourth time
-	MarkRepeatedDenial   = "repeated_denial"    // three denials in a row
+	MarkRepeatedDenial   = "repeated_denial"    // one call refused three times, or eight refusals
 	MarkAccepted         = "first_use_accepted" // first_use_accepted:ID, definitions pinned
 	MarkQuarantined      = "quarantined"        // quarantined:ID/TOOL
 	MarkFallbackModel    = "fallback_model"     // fallback_model:NAME
