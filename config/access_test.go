@@ -66,20 +66,27 @@ func TestLinksInside(t *testing.T) {
 	}
 }
 
+// F3: each file that looks as if it should be read is read or named.
 func TestOddNames(t *testing.T) {
 	d := newDir(t, base(map[string]string{
 		"tasks/.#good.md": "x", "tasks/good.md~": "x", "tasks/#good.md#": "x", "tasks/.good.md.swp": "x", "tasks/notes.txt": "x",
-		"tasks/sub/inner.md": "x", "tasks/late.yml": "prompt: p\n", "connectors.d/a.yml": "x",
+		"tasks/sub/inner.md": "x", "tasks/late.yml": "prompt: p\n", "tasks/x.markdown": "x", "tasks/y.MD": "x", "connectors.d/a.yml": "x",
+		"modles.yaml": "x", "Projects.yml": "x", "mcp.json": "{}", "task/z.md": "x", "README.md": "x", "scripts/a.yaml": "x",
 	}))
 	try(t, os.Chmod(filepath.Join(d.path, "tasks"), 0o777))
 	s := load(t, d.loader())
 	if len(s.Problems) > 0 || len(s.Tasks) != 1 {
 		t.Errorf("tasks %v, problems %q", s.TaskIDs(), texts(s.Problems))
 	}
+	const ofTask = ": this file is not read; expected a name that ends in .md or .yaml; rename it, or move it out of tasks/"
 	want := []string{
-		"connectors.d/a.yml: files named .yml are not read; rename it to .yaml",
+		"Projects.yml: this is not read; did you mean projects.yaml?",
+		"connectors.d/a.yml: this file is not read; expected a name that ends in .yaml or .json; rename it, or move it out of connectors.d/",
+		"mcp.json: this is not read; did you mean .mcp.json?",
+		"modles.yaml: this is not read; did you mean models.yaml?",
+		"task: this is not read; did you mean tasks?",
 		"tasks: everyone can write this directory, and so remove or replace its files; chmod o-w",
-		"tasks/late.yml: files named .yml are not read; rename it to .yaml",
+		"tasks/late.yml" + ofTask, "tasks/notes.txt" + ofTask, "tasks/sub: folders are not read; move its files into tasks/", "tasks/x.markdown" + ofTask, "tasks/y.MD" + ofTask,
 	}
 	if got := texts(s.Warnings); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("warnings %q", got)

@@ -393,7 +393,7 @@ func (a *assembly) checkSchedule(p *parsed, k taskKeys, at []string) (out []Prob
 	if zone == "" {
 		zone = a.l.opts.Zone
 	}
-	if zoneError(zone) != nil {
+	if _, err := task.LoadZone(zone); err != nil {
 		return nil
 	}
 	for i, spec := range specs {

@@ -75,9 +75,23 @@ func TestBrokenFiles(t *testing.T) {
 		{"bad id", "tasks/Bad Name.md", "---\n---\np\n", []string{
 			"tasks/Bad Name.md: file name \"Bad Name\" cannot be a task's id; expected 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit; rename the file"}},
 		{"zone", "tasks/t.yaml", "prompt: p\ntimezone: Mars/Base\n", []string{
-			"tasks/t.yaml:2:11: timezone: unknown time zone \"Mars/Base\"; expected an IANA name such as Europe/Berlin or UTC"}},
+			"tasks/t.yaml:2:11: timezone: bad time zone \"Mars/Base\": unknown zone; expected an IANA name such as Europe/Berlin"}},
+		{"F8 zone in lower case", "tasks/t.yaml", "prompt: p\ntimezone: europe/berlin\n", []string{
+			"tasks/t.yaml:2:11: timezone: bad time zone \"europe/berlin\": unknown zone; did you mean Europe/Berlin?"}},
+		{"F8 a city", "runnerd.yaml", "defaults: {timezone: Berlin}\n", []string{
+			"runnerd.yaml:1:22: defaults.timezone: bad time zone \"Berlin\": unknown zone; did you mean Europe/Berlin?"}},
+		{"F5 a schedule without quotes", "tasks/t.md", "---\nschedule: */5 * * * *\n---\np\n", []string{
+			"tasks/t.md:2:1: not valid YAML: did not find expected alphabetic or numeric character; put the value in quotes"}},
+		{"F5 stars without quotes", "tasks/t.md", "---\nschedule: * * * * *\n---\np\n", []string{
+			"tasks/t.md:2:1: not valid YAML: did not find expected alphabetic or numeric character; put the value in quotes"}},
+		{"F5 a list without quotes", "tasks/t.md", "---\nschedule:\n  - */5 * * * *\n---\np\n", []string{
+			"tasks/t.md:3:3: not valid YAML: did not find expected alphabetic or numeric character; put the value in quotes"}},
+		{"F5 a name without quotes", "tasks/t.md", "---\nschedule: @daily\n---\np\n", []string{
+			"tasks/t.md:2:1: not valid YAML: found character that cannot start any token; put the value in quotes"}},
+		{"F5 a glob without quotes", "tasks/t.md", "---\ndeny: [*/send]\n---\np\n", []string{
+			"tasks/t.md:2:1: not valid YAML: did not find expected alphabetic or numeric character; put the value in quotes"}},
 		{"local zone", "tasks/t.yaml", "prompt: p\ntimezone: Local\n", []string{
-			"tasks/t.yaml:2:11: timezone: unknown time zone \"Local\"; expected an IANA name such as Europe/Berlin or UTC"}},
+			"tasks/t.yaml:2:11: timezone: bad time zone \"Local\": expected an IANA name such as Europe/Berlin; the host's own zone plays no part"}},
 		{"schedule", "tasks/t.yaml", "prompt: p\nschedule:\n  - \"@daily\"\n  - TZ=UTC 0 0 * * *\n", []string{
 			"tasks/t.yaml:4:5: schedule[1]: schedule has a TZ prefix"}},
 		{"a tool in tools", "tasks/t.yaml", "prompt: p\ntools: [mail/search]\n", []string{

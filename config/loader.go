@@ -284,6 +284,9 @@ func (l *Loader) scan() (*scan, error) {
 	if err := l.scanDir(s, tasksDir, kindTask, ".md", ".yaml"); err != nil {
 		return nil, err
 	}
+	if err := l.scanTop(s); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{".", tasksDir, connectorsDir} {
 		if sig := sign(filepath.Join(l.opts.Dir, dir)); sig.mode&0o002 != 0 && sig.exists() {
 			s.warnings = append(s.warnings, Problem{File: dir, What: "everyone can write this directory, and so remove or replace its files", Hint: "chmod o-w"})
@@ -302,17 +305,53 @@ func (l *Loader) scanDir(s *scan, dir string, k kind, exts ...string) error {
 	}
 	for _, e := range entries {
 		name := e.Name()
-		if e.IsDir() || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") {
+		if passedOver(name) {
 			continue
 		}
 		rel := dir + "/" + name
 		switch ext := path.Ext(name); {
+		case e.IsDir():
+			s.warnings = append(s.warnings, Problem{File: rel, What: "folders are not read", Hint: "move its files into " + dir + "/"})
 		case slices.Contains(exts, ext):
 			if sig := lsign(filepath.Join(l.opts.Dir, rel)); sig != (signature{}) {
 				s.files = append(s.files, file{rel, k, sig})
 			}
-		case ext == ".yml":
-			s.warnings = append(s.warnings, Problem{File: rel, What: "files named .yml are not read", Hint: "rename it to .yaml"})
+		default:
+			s.warnings = append(s.warnings, Problem{
+				File: rel, What: "this file is not read", Expected: "a name that ends in " + oneOf(exts), Hint: "rename it, or move it out of " + dir + "/",
+			})
+		}
+	}
+	return nil
+}
+
+// passedOver are names that people and editors give to what nobody should read.
+func passedOver(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~")
+}
+
+// scanTop names what lies beside the files that are read and looks like one of
+// them.
+func (l *Loader) scanTop(s *scan) error {
+	entries, err := os.ReadDir(l.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("list the config directory: %w", err)
+	}
+	known := []string{daemonName, modelsName, connectorsName, projectsName, hostFileName, connectorsDir, tasksDir}
+	for _, e := range entries {
+		name := e.Name()
+		if slices.Contains(known, name) || passedOver(name) {
+			continue
+		}
+		stem := strings.TrimSuffix(name, path.Ext(name))
+		near := Nearest(name, known)
+		for _, k := range known {
+			if strings.EqualFold(stem, strings.TrimSuffix(k, path.Ext(k))) {
+				near = k
+			}
+		}
+		if near != "" {
+			s.warnings = append(s.warnings, Problem{File: name, What: "this is not read", Hint: "did you mean " + near + "?"})
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -10,8 +9,6 @@ import (
 
 	"runnerd/task"
 )
-
-var errLocalZone = errors.New("zone Local depends on the machine")
 
 type modelsFile struct {
 	Models map[string]modelKeys `json:"models,omitempty" jsonschema:"endpoints by name; a task without a model key uses the one named default"`

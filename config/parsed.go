@@ -8,8 +8,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"sync"
-	"time"
 )
 
 // parsed is one file, read and checked as far as it can be by itself. Loads share
@@ -261,22 +259,3 @@ func (p *parsed) problemAt(at []string, what, expected, hint string) Problem {
 
 // below returns path with more steps, in memory of its own.
 func below(path []string, more ...string) []string { return append(slices.Clone(path), more...) }
-
-// knownZones holds the names that were found, so that each is read once; there
-// are no more of them than the system has zones.
-var knownZones sync.Map
-
-// zoneError tells whether an IANA zone is known here.
-func zoneError(name string) error {
-	if _, ok := knownZones.Load(name); ok {
-		return nil
-	}
-	if name == "Local" {
-		return errLocalZone
-	}
-	_, err := time.LoadLocation(name)
-	if err == nil {
-		knownZones.Store(name, true)
-	}
-	return err
-}

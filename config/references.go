@@ -112,6 +112,9 @@ func parseReference(s string, offset int) (segment, error) {
 
 // reference checks the ${...} in one value and keeps it for Missing.
 func (p *parsed) reference(at []string, s string, why purpose) {
+	if why == forSecret {
+		p.warnPlainSecret(at, s)
+	}
 	if !strings.Contains(s, "${") {
 		return
 	}

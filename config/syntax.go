@@ -237,7 +237,7 @@ func syntaxProblem(src source, line int, err error) Problem {
 		expected, hint = "`key: value` in line with its neighbours", "check the indentation"
 	case strings.Contains(msg, "unexpected end of stream"), strings.Contains(msg, "',' or"):
 		hint = "close the quote or bracket that opens here"
-	case strings.Contains(msg, "cannot start any token"):
+	case strings.Contains(msg, "cannot start any token"), strings.Contains(msg, "alphabetic or numeric character"):
 		hint = "put the value in quotes"
 	}
 	return src.problem(src.lineMark(line), "not valid YAML: "+msg, expected, hint)

@@ -186,8 +186,8 @@ func (p *parsed) checkTaskKeys(k *taskKeys, prefix ...string) {
 		p.complain(at("limits", "wall"), "0 is too short", expectedDuration, "")
 	}
 	if k.Timezone != "" {
-		if err := zoneError(k.Timezone); err != nil {
-			p.complain(at("timezone"), "unknown time zone "+quoted(k.Timezone), "an IANA name such as Europe/Berlin or UTC", "")
+		if _, err := task.LoadZone(k.Timezone); err != nil {
+			p.complain(at("timezone"), "bad time zone "+quoted(k.Timezone)+": "+err.Error(), "", "")
 		}
 	}
 	if k.OutputSchema != nil {

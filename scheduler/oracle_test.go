@@ -150,7 +150,7 @@ func transitions(zone *time.Location, from, to time.Time) []time.Time {
 
 func allZones(t testing.TB) []string {
 	t.Helper()
-	data, err := os.ReadFile("zones.txt")
+	data, err := os.ReadFile("../task/zones.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,9 @@
 package scheduler
 
 import (
-	_ "embed"
-	"strings"
-	"sync"
 	"time"
+
+	"runnerd/task"
 )
 
 // Wall times are kept as time.Time values in UTC whose clock reads what a clock
@@ -79,78 +78,11 @@ func reached(w time.Time, zone *time.Location) time.Time {
 	}
 }
 
-//go:embed zones.txt
-var zoneList string
-
-// zoneNames are the names of the IANA database, to suggest one from.
-var zoneNames = sync.OnceValue(func() []string { return strings.Fields(zoneList) })
-
-// zones keeps loaded locations: loading one reads files. It can hold no more
-// than there are zones.
-var zones sync.Map
-
+// loadZone is task.LoadZone with the place of the fault.
 func loadZone(name string) (*time.Location, *SpecError) {
-	if zone, ok := zones.Load(name); ok {
-		return zone.(*time.Location), nil
-	}
-	bad := &SpecError{Spec: -1, Key: "timezone", Text: name}
-	if name == "" || name == "Local" {
-		bad.Reason = "expected an IANA name such as Europe/Berlin; the host's own zone plays no part"
-		return nil, bad
-	}
-	zone, err := time.LoadLocation(name)
+	zone, err := task.LoadZone(name)
 	if err != nil {
-		bad.Reason = "unknown zone; expected an IANA name such as Europe/Berlin"
-		if near := nearestZone(name); near != "" {
-			bad.Reason = "unknown zone; did you mean " + near + "?"
-		}
-		return nil, bad
+		return nil, &SpecError{Spec: -1, Key: "timezone", Text: name, Reason: err.Error()}
 	}
-	zones.Store(name, zone)
 	return zone, nil
-}
-
-// nearestZone is the IANA name most like a wrong one: the same but for case or
-// spaces, the same city, or a few letters off; empty if none is.
-func nearestZone(name string) string {
-	want := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "_"))
-	if len(want) > 64 {
-		return ""
-	}
-	best, bestDistance := "", 3
-	for _, zone := range zoneNames() {
-		low := strings.ToLower(zone)
-		city := low[strings.LastIndexByte(low, '/')+1:]
-		if low == want || city == want {
-			return zone
-		}
-		if d := distance(want, low); d < bestDistance {
-			best, bestDistance = zone, d
-		}
-		if d := distance(want, city); d < bestDistance && len(city) > 4 {
-			best, bestDistance = zone, d
-		}
-	}
-	return best
-}
-
-// distance is the number of single-letter edits between two words.
-func distance(a, b string) int {
-	previous := make([]int, len(b)+1)
-	for j := range previous {
-		previous[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			change := previous[j]
-			if a[i] != b[j] {
-				change++
-			}
-			row[j+1] = min(change, previous[j+1]+1, row[j]+1)
-		}
-		previous = row
-	}
-	return previous[len(b)]
 }
