@@ -107,9 +107,35 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 			t.Tools = nil // nobody was asked, so nothing is known of them
 		}
 		r.Tasks = append(r.Tasks, t)
+		if why := tooLate(i.set.Tasks[id].Task, time.Now(), len(t.Next)); why != "" {
+			r.Warnings = append(r.Warnings, i.set.Tasks[id].File+": "+why)
+		}
 	}
-	r.OK = len(r.Problems) == 0 && !slices.ContainsFunc(r.Tasks, func(t taskCheck) bool { return len(t.Errors) > 0 })
+	r.OK = r.problems() == 0
 	return r, nil
+}
+
+// problems counts all errors, those of single tasks too.
+func (r checkReport) problems() int {
+	n := len(r.Problems)
+	for _, t := range r.Tasks {
+		n += len(t.Errors)
+	}
+	return n
+}
+
+// tooLate says that a schedule with n instants ahead will not fire, if nothing that
+// passed will be caught up either.
+func tooLate(t task.Task, now time.Time, n int) string {
+	if n > 0 || len(t.Schedule.Specs) == 0 || !t.Enabled {
+		return ""
+	}
+	if t.CatchUp != task.CatchUpSkip {
+		if missed, err := upcoming(t, now.Add(-t.CatchUpWindow), 1); err != nil || len(missed) > 0 {
+			return ""
+		}
+	}
+	return "schedule: every instant has passed: it will never run by itself again; remove the file, or set a new time"
 }
 
 func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpolicy.Store, connected map[string]policy.Connected) (taskCheck, error) {
@@ -215,7 +241,7 @@ func (r checkReport) print(w io.Writer, i *inspection) error {
 		verdict = "NOT ok: see above"
 	}
 	fmt.Fprintf(w, "\n%s, %s, %s, %s: %s\n", count(len(r.Tasks), "task"), count(len(i.set.Connectors), "connector"),
-		count(len(r.Problems), "problem"), count(len(r.Warnings), "warning"), verdict)
+		count(r.problems(), "problem"), count(len(r.Warnings), "warning"), verdict)
 	if len(r.Tasks) == 0 && r.OK {
 		fmt.Fprintf(w, "There is no task yet: a task is a file tasks/NAME.md in %s. `runnerd init` writes a first one.\n", i.settings.ConfigDir)
 	}
