@@ -6,53 +6,110 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"runnerd/task"
 )
 
-// flatten turns a result into text: texts and texts of resources as they are, a
-// line in brackets for what is no text, structured content only where there is
-// no text at all. Links are named, never fetched.
-func flatten(res *mcp.CallToolResult, limit int) task.ToolResult {
-	if res.NeedsInput() {
+// flatten turns a result, as the server wrote it, into text: texts and texts of
+// resources as they are, a line in brackets for what is no text, structured
+// content only where there is no text at all. Links are named, never fetched. An
+// answer that came is an answer: what is odd in it is named or left out, and
+// spoils nothing else.
+func flatten(result json.RawMessage, limit int) task.ToolResult {
+	r := fields(result)
+	if plainText(r["resultType"]) == "input_required" {
 		return task.ToolResult{IsError: true, Text: "the tool asks for input from a person or a model, which an unattended run does not give"}
 	}
 	var parts []string
-	for _, c := range res.Content {
+	if r == nil {
+		parts = append(parts, plainText(result))
+	}
+	for _, c := range blocks(r["content"]) {
 		if text := contentText(c); text != "" {
 			parts = append(parts, text)
 		}
 	}
-	if len(parts) == 0 && res.StructuredContent != nil {
-		if data, err := json.Marshal(res.StructuredContent); err == nil {
-			parts = append(parts, string(data))
-		}
+	if s := r["structuredContent"]; len(parts) == 0 && len(s) > 0 && !isNull(s) {
+		parts = append(parts, string(s))
 	}
-	text, cut := cutMiddle(strings.ToValidUTF8(strings.Join(parts, "\n"), "�"), limit)
-	return task.ToolResult{Text: text, IsError: res.IsError, Cut: cut}
+	text, cut := cutMiddle(strings.ToValidUTF8(strings.Join(parts, "\n"), "\uFFFD"), limit)
+	return task.ToolResult{Text: text, IsError: isTrue(r["isError"]), Cut: cut}
 }
 
-func contentText(c mcp.Content) string {
-	switch c := c.(type) {
-	case *mcp.TextContent:
-		return c.Text
-	case *mcp.ImageContent:
-		return placeholder("image", c.MIMEType, len(c.Data))
-	case *mcp.AudioContent:
-		return placeholder("audio", c.MIMEType, len(c.Data))
-	case *mcp.ResourceLink:
-		return fmt.Sprintf("[link, not followed: %s %s]", oneLine(c.URI, 2048), oneLine(c.Name, 256))
-	case *mcp.EmbeddedResource:
-		if c.Resource == nil {
-			return "[resource without contents]"
-		}
-		if c.Resource.Text != "" || c.Resource.Blob == nil {
-			return c.Resource.Text
-		}
-		return placeholder("resource "+oneLine(c.Resource.URI, 2048), c.Resource.MIMEType, len(c.Resource.Blob))
+// fields are those of a JSON object; nil if data is none.
+func fields(data json.RawMessage) map[string]json.RawMessage {
+	var f map[string]json.RawMessage
+	if isNull(data) || json.Unmarshal(data, &f) != nil {
+		return nil
 	}
-	return fmt.Sprintf("[content of a kind that is not shown: %T]", c)
+	return f
+}
+
+// isTrue tells whether a flag is set. One of another type counts as set.
+func isTrue(data json.RawMessage) bool {
+	switch strings.Trim(string(data), `"`) {
+	case "", "null", "false", "0":
+		return false
+	}
+	return true
+}
+
+// blocks are the parts of a result's content: a list, or one part alone.
+func blocks(content json.RawMessage) []json.RawMessage {
+	var list []json.RawMessage
+	switch {
+	case len(content) == 0 || isNull(content):
+		return nil
+	case json.Unmarshal(content, &list) == nil:
+		return list
+	}
+	return []json.RawMessage{content}
+}
+
+func contentText(block json.RawMessage) string {
+	var text string
+	if !isNull(block) && json.Unmarshal(block, &text) == nil {
+		return text
+	}
+	b := fields(block)
+	kind, known := "", json.Unmarshal(b["type"], &text) == nil && !isNull(b["type"])
+	if known {
+		kind = text
+	}
+	mime := plainText(b["mimeType"])
+	switch {
+	case kind == "text" || !known && len(b["text"]) > 0:
+		return plainText(b["text"])
+	case kind == "image" || kind == "audio":
+		return placeholder(kind, mime, size(b["data"]))
+	case kind == "resource_link":
+		return fmt.Sprintf("[link, not followed: %s %s]", oneLine(plainText(b["uri"]), 2048), oneLine(plainText(b["name"]), 256))
+	case kind == "resource":
+		return resourceText(fields(b["resource"]))
+	case kind != "":
+		return fmt.Sprintf("[%s, not shown]", oneLine(kind, 64))
+	}
+	return "[content of no known kind, not shown]"
+}
+
+func resourceText(r map[string]json.RawMessage) string {
+	text, blob := plainText(r["text"]), r["blob"]
+	switch {
+	case r == nil:
+		return "[resource without contents]"
+	case text != "" || len(blob) == 0 || isNull(blob):
+		return text
+	}
+	return placeholder("resource "+oneLine(plainText(r["uri"]), 2048), plainText(r["mimeType"]), size(blob))
+}
+
+// size is how many bytes a field in base64 holds, roughly if it is malformed.
+func size(data json.RawMessage) int {
+	var s string
+	if json.Unmarshal(data, &s) != nil {
+		return 0
+	}
+	return len(strings.TrimRight(s, "=")) * 3 / 4
 }
 
 func placeholder(kind, mime string, size int) string {

@@ -13,6 +13,8 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +29,12 @@ const (
 	idleConnection    = 90 * time.Second
 	maxHeaderBytes    = 64 << 10
 	maxErrorBodyBytes = 64 << 10
+)
+
+// Headers of the protocol.
+const (
+	sessionHeader  = "Mcp-Session-Id"
+	protocolHeader = "Mcp-Protocol-Version"
 )
 
 // httpTransport is the way to a streamable HTTP server.
@@ -50,6 +58,7 @@ func (s *session) httpTransport() (mcp.Transport, error) {
 	rt := newOriginRT(u, header, c.pool.limits.LineBytes, dialer{
 		lookup: c.pool.opts.LookupIP, allowPrivate: c.spec.AllowPrivate,
 	})
+	rt.session = s
 	rt.streamWait = min(orElse(c.spec.ConnectTimeout, c.pool.limits.Connect)/2, 5*time.Second)
 	s.http = rt
 	return &mcp.StreamableClientTransport{
@@ -63,10 +72,11 @@ func (s *session) httpTransport() (mcp.Transport, error) {
 // originRT carries the requests of one HTTP session. It adds the credentials to
 // requests to their own origin only, bounds bodies and heads, and fills notes.
 type originRT struct {
-	base   *http.Transport
-	origin *url.URL
-	header http.Header
-	limit  int
+	base    *http.Transport
+	origin  *url.URL
+	header  http.Header
+	limit   int
+	session *session
 	// streamWait bounds the wait for the head of the server's own stream.
 	streamWait time.Duration
 
@@ -166,21 +176,18 @@ func (c *closeHook) Close() error {
 // exchange carries one request within ctx and the life of the session.
 func (rt *originRT) exchange(req *http.Request, ctx context.Context) (*http.Response, error) {
 	n := noteOf(ctx)
+	n.change(func(n *note) { n.refused = false }) // a redirect is another exchange
+	own := rt.asked(req)
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(rt.ctx, cancel)
 	end := func() { unhook(); cancel() }
 	if n != nil {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { n.sent.Store(true) }})
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { n.change(func(n *note) { n.sent = true }) }})
 	}
-	out := req.Clone(ctx)
-	if sameOrigin(req.URL, rt.origin) {
-		for k, v := range rt.header {
-			out.Header[k] = v
-		}
-	}
-	res, err := rt.base.RoundTrip(out)
+	res, err := rt.base.RoundTrip(rt.withCredentials(req.Clone(ctx)))
 	if err == nil {
-		if err = rt.judge(req, res); err != nil {
+		rt.bound(res, end)
+		if err = rt.judge(req, res, own); err != nil {
 			_ = res.Body.Close()
 		}
 	}
@@ -191,106 +198,192 @@ func (rt *originRT) exchange(req *http.Request, ctx context.Context) (*http.Resp
 		end()
 		return nil, err
 	}
-	rt.bound(res, n, end)
+	rt.sift(req, res, own)
 	return res, nil
 }
 
-// judge refuses the answers that are about credentials and remembers, in words
-// for people, what went wrong with a message; the SDK only knows that something
-// did.
-func (rt *originRT) judge(req *http.Request, res *http.Response) error {
-	if err := refused(res); err != nil || req.Method != http.MethodPost {
-		return err
+// asked takes note of the request in a POST; nil if it holds none.
+func (rt *originRT) asked(req *http.Request) *request {
+	if req.Method != http.MethodPost || req.GetBody == nil {
+		return nil
 	}
+	body, err := req.GetBody()
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = body.Close() }()
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return nil
+	}
+	return rt.session.inlet.asked(req.Context(), data)
+}
+
+// withCredentials adds the spec's headers to a request to their own origin.
+func (rt *originRT) withCredentials(req *http.Request) *http.Request {
+	if sameOrigin(req.URL, rt.origin) {
+		for k, v := range rt.header {
+			req.Header[k] = v
+		}
+	}
+	return req
+}
+
+// judge takes note of what an answer that is no success means for the request,
+// and remembers in words for people what went wrong with a message; the SDK only
+// knows that something did. Its error ends the exchange.
+func (rt *originRT) judge(req *http.Request, res *http.Response, own *request) error {
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch {
+	case req.Method != http.MethodPost:
+		if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
+			return refusalText(res, "")
+		}
+		return nil
 	case res.StatusCode == http.StatusOK && kind != "" && kind != "application/json" && kind != "text/event-stream":
 		_ = rt.remember(advise("check the path in url", "the server answered with %s, which is no MCP", oneLine(kind, 100)))
+		return nil
 	case res.StatusCode < 300:
 		_ = rt.remember(nil)
-	case res.StatusCode == http.StatusNotFound && req.Header.Get("Mcp-Session-Id") == "":
-		_ = rt.remember(advise("check the path in url", "the server answered HTTP %s", res.Status))
-	case res.StatusCode >= 400 && res.StatusCode != http.StatusNotFound:
-		_ = rt.remember(fmt.Errorf("the server answered HTTP %s", res.Status))
+		return nil
+	}
+	body, _ := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	end := endOf(res.StatusCode, body, own)
+	if end == endAnswered {
+		_, err := rt.session.inlet.take(body, own, nil)
+		return err
+	}
+	noteOf(req.Context()).change(func(n *note) { n.refused, n.lost = end != endUnknown, end == endLost })
+	if res.StatusCode < 400 {
+		return nil
+	}
+	err := refusalText(res, complaint(body))
+	if own != nil && end == endRefused || res.StatusCode == http.StatusUnauthorized {
+		return err // else the SDK would break the connection under other calls
+	}
+	if end != endLost || req.Header.Get(sessionHeader) == "" {
+		_ = rt.remember(err)
 	}
 	return nil
 }
 
-// refused words the answers that are about credentials.
-func refused(res *http.Response) error {
+// end is what is certain about a request whose HTTP exchange was no success.
+type end int
+
+const (
+	endUnknown  end = iota // it may have been carried out
+	endRefused             // it was not carried out
+	endLost                // it was not carried out, and wants another session
+	endAnswered            // the body is its answer
+)
+
+// endOf tells the end by status and body. A status of 4xx says that the request
+// itself was refused; the two that gateways use when they do not know (408, 409),
+// 5xx and redirects after a form say nothing about what was done.
+func endOf(status int, body []byte, own *request) end {
+	var m message
+	if json.Unmarshal(body, &m) != nil {
+		m = message{}
+	}
+	mine := own != nil && string(m.ID) == strconv.FormatInt(own.id, 10) && wireError(m.Error) != nil
+	switch status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusGone:
+		if status == http.StatusNotFound && !mine || sessionLost(complaint(body)) {
+			return endLost
+		}
+	case http.StatusUnauthorized:
+		return endLost // the credential is read again with a session
+	}
+	switch {
+	case mine:
+		return endAnswered
+	case status == http.StatusTemporaryRedirect, status == http.StatusPermanentRedirect:
+		return endRefused
+	case status == http.StatusRequestTimeout, status == http.StatusConflict, status < 400, status >= 500, status == 499:
+		return endUnknown
+	}
+	return endRefused
+}
+
+// lostWords are what servers say of a session that they do not know, or miss.
+var lostWords = regexp.MustCompile(`(?i)\b(no|not|missing|invalid|unknown|expired?|terminated|closed|required|gone)\b`)
+
+// sessionLost tells whether a refusal is about the session.
+func sessionLost(said string) bool {
+	return strings.Contains(strings.ToLower(said), "session") && lostWords.MatchString(said)
+}
+
+// complaint is what a refusal says: its JSON-RPC error's message, or the body,
+// where that is no page for browsers.
+func complaint(body []byte) string {
+	if e := wireError(fields(body)["error"]); e != nil && e.Message != "" {
+		return oneLine(e.Message, 300)
+	}
+	if text := bytes.TrimSpace(body); len(text) == 0 || text[0] == '<' {
+		return ""
+	}
+	return oneLine(string(body), 300)
+}
+
+// refusalText words a refusal.
+func refusalText(res *http.Response, said string) error {
+	if said != "" {
+		said = ": " + said
+	}
 	switch res.StatusCode {
 	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
 		return advise("set or renew the credential in its headers in connectors.yaml",
-			"the server wants other credentials (HTTP %d)", res.StatusCode)
+			"the server wants other credentials (HTTP %d)%s", res.StatusCode, said)
 	case http.StatusForbidden:
-		body, _ := io.ReadAll(io.LimitReader(res.Body, 512))
-		return advise("see what its credential is allowed to do",
-			"the server refuses access (HTTP 403): %s", oneLine(string(body), 300))
+		return advise("see what its credential is allowed to do", "the server refuses access (HTTP 403)%s", said)
+	case http.StatusNotFound:
+		return advise("check the path in url", "the server answered HTTP %s%s", res.Status, said)
+	case http.StatusTooManyRequests:
+		if after := res.Header.Get("Retry-After"); after != "" {
+			said += "; it may be asked again after " + oneLine(after, 40)
+		}
 	}
-	return nil
+	return fmt.Errorf("the server answered HTTP %s%s", res.Status, said)
 }
 
-// bound caps the body, a stream of events excepted, whose events the SDK caps
-// one by one and whose length the call deadline bounds.
-func (rt *originRT) bound(res *http.Response, n *note, end func()) {
-	body := &boundBody{ReadCloser: res.Body, rt: rt, left: rt.limit, end: end}
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	body.events = kind == "text/event-stream"
+// bound caps the body; sift caps the events of a stream one by one, and the call
+// deadline bounds its length.
+func (rt *originRT) bound(res *http.Response, end func()) {
+	left := rt.limit
 	if res.StatusCode >= 300 {
-		body.left = min(body.left, maxErrorBodyBytes)
+		left = min(left, maxErrorBodyBytes)
 	}
-	if n != nil && n.want {
-		body.note = n
+	if isStream(res) {
+		left = -1
 	}
-	res.Body = body
+	res.Body = &boundBody{ReadCloser: res.Body, rt: rt, left: left, end: end}
 }
 
-// boundBody is a body with a cap and, if a note wants it, a look at what passes.
+func isStream(res *http.Response) bool {
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	return kind == "text/event-stream" && res.StatusCode < 300
+}
+
+// boundBody is a body with a cap; below 0 is none.
 type boundBody struct {
 	io.ReadCloser
-	rt     *originRT
-	left   int
-	events bool
-	end    func()
-	note   *note
-	kept   []byte
+	rt   *originRT
+	left int
+	end  func()
 }
 
 // Read implements [io.Reader].
 func (b *boundBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if !b.events {
+	if b.left >= 0 {
 		if b.left -= n; b.left < 0 {
-			return 0, b.rt.remember(advise("make the tool answer with less",
-				"an HTTP answer is longer than %s", byteSize(b.rt.limit)))
+			b.left = 0
+			return 0, b.rt.tooLong("an HTTP answer")
 		}
-	}
-	if b.note != nil {
-		b.look(p[:n], err != nil)
 	}
 	return n, err
-}
-
-// look keeps what was read until the result in it can be told.
-func (b *boundBody) look(part []byte, whole bool) {
-	var raw json.RawMessage
-	switch {
-	case len(b.kept)+len(part) > b.rt.limit:
-		b.note, b.kept = nil, nil
-		return
-	case b.events:
-		b.kept = append(b.kept, bytes.ReplaceAll(part, []byte("\r"), nil)...)
-		raw, b.kept = eventResult(b.kept)
-	default:
-		b.kept = append(b.kept, part...)
-		if whole {
-			raw = messageResult(b.kept)
-		}
-	}
-	if raw != nil {
-		b.note.keep(raw)
-		b.note, b.kept = nil, nil
-	}
 }
 
 // Close implements [io.Closer].
@@ -299,37 +392,8 @@ func (b *boundBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// messageResult is the result in a JSON-RPC response; nil in anything else.
-func messageResult(data []byte) json.RawMessage {
-	var message struct {
-		ID     json.RawMessage `json:"id"`
-		Result json.RawMessage `json:"result"`
-	}
-	if json.Unmarshal(data, &message) != nil || len(message.ID) == 0 {
-		return nil
-	}
-	return message.Result
-}
-
-// eventResult looks for a result in the events that are complete, and answers it
-// or what is left to look at.
-func eventResult(stream []byte) (json.RawMessage, []byte) {
-	for {
-		event, rest, complete := bytes.Cut(stream, []byte("\n\n"))
-		if !complete {
-			return nil, stream
-		}
-		var data []byte
-		for line := range bytes.SplitSeq(event, []byte("\n")) {
-			if d, ok := bytes.CutPrefix(line, []byte("data:")); ok {
-				data = append(append(data, bytes.TrimPrefix(d, []byte(" "))...), '\n')
-			}
-		}
-		if raw := messageResult(data); raw != nil {
-			return raw, nil
-		}
-		stream = rest
-	}
+func (rt *originRT) tooLong(what string) error {
+	return rt.remember(advise("make the tool answer with less", "%s is longer than %s", what, byteSize(rt.limit)))
 }
 
 // checkRedirect follows a server only within its own origin and only where the

@@ -169,7 +169,7 @@ func TestHTTPFaults(t *testing.T) {
 		{"refused", gone.URL, []string{"open: dial tcp", "connection refused"}},
 		{"401", status(401), []string{"wants other credentials (HTTP 401)", "set or renew the credential"}},
 		{"403", status(403), []string{"HTTP 403", "no such luck"}},
-		{"404", status(404), []string{"open: the server answered HTTP 404 Not Found; check the path in url"}},
+		{"404", status(404), []string{"open: the server answered HTTP 404 Not Found: no such luck; check the path in url"}},
 		{"503", status(503), []string{"open: the server answered HTTP 503 Service Unavailable"}},
 		{"redirect elsewhere", status(307, "Location", elsewhere.URL), []string{"redirects to another origin, " + elsewhere.URL, "refused"}},
 		{"redirect that makes a GET", status(302, "Location", "/x"), []string{"would change the request"}},

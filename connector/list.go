@@ -122,11 +122,11 @@ type listPage struct {
 // page for one odd tool; where it could not be had, the SDK's reading is used,
 // with such hints as absent.
 func (s *session) page(ctx context.Context, cursor string) (listPage, error) {
-	n := &note{want: true}
+	n := &note{}
 	params := &mcp.ListToolsParams{Cursor: cursor}
 	res, err := s.mcp.ListTools(context.WithValue(ctx, noteKey{}, n), params)
 	var page listPage
-	if raw := n.result(); len(raw) > 0 && json.Unmarshal(raw, &page) == nil {
+	if a, _, _ := n.read(); a != nil && a.err == nil && len(a.result) > 0 && json.Unmarshal(a.result, &page) == nil {
 		return page, nil
 	}
 	if err != nil {
@@ -146,8 +146,8 @@ func (s *session) page(ctx context.Context, cursor string) (listPage, error) {
 // listFailure words a failed page. A server without tools may say so by not
 // knowing the method.
 func (s *session) listFailure(ctx context.Context, n *note, err error) error {
-	if werr := answer(err); werr != nil {
-		init := s.mcp.InitializeResult()
+	if a, _, _ := n.read(); a != nil && a.err != nil {
+		werr, init := a.err, s.mcp.InitializeResult()
 		if werr.Code == jsonrpc.CodeMethodNotFound && init != nil && (init.Capabilities == nil || init.Capabilities.Tools == nil) {
 			return nil
 		}

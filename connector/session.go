@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"runnerd/task"
@@ -25,6 +24,7 @@ type session struct {
 	child *child    // of a stdio connector
 	http  *originRT // of an HTTP connector
 	tap   *tap      // of every connector but HTTP
+	inlet inlet
 	since time.Time
 
 	// Of the conn, under its lock.
@@ -115,6 +115,7 @@ const (
 // serves to word it.
 func (c *conn) handshake(ctx context.Context, legacy bool) (s *session, q question, err error) {
 	s = &session{conn: c, dead: make(chan struct{}), fetch: make(chan struct{}, 1)}
+	s.inlet.session = s
 	s.dirty.Store(true)
 	transport, err := s.transport(ctx)
 	if err != nil {
@@ -147,12 +148,10 @@ func (c *conn) handshake(ctx context.Context, legacy bool) (s *session, q questi
 // elicitation, no roots.
 func (s *session) client(q *question) *mcp.Client {
 	client := mcp.NewClient(&mcp.Implementation{Name: "runnerd", Version: s.conn.pool.opts.Version}, &mcp.ClientOptions{
-		Logger:         slog.New(slog.DiscardHandler),
-		Capabilities:   &mcp.ClientCapabilities{},
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-			s.dirty.Store(true)
-		},
+		Logger:                 slog.New(slog.DiscardHandler),
+		Capabilities:           &mcp.ClientCapabilities{},
+		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { s.inlet.listChanged() },
 	})
 	client.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -164,9 +163,11 @@ func (s *session) client(q *question) *mcp.Client {
 			}
 			short, cancel := context.WithTimeout(ctx, discoverDeadline)
 			defer cancel()
-			res, err := next(short, method, req)
+			n := &note{}
+			res, err := next(context.WithValue(short, noteKey{}, n), method, req)
+			a, _, _ := n.read()
 			switch {
-			case err == nil || ctx.Err() != nil || answer(err) != nil:
+			case err == nil || ctx.Err() != nil || a != nil:
 			case short.Err() != nil:
 				*q = questionSilence
 				if s.child != nil {
@@ -189,21 +190,21 @@ func (s *session) transport(ctx context.Context) (mcp.Transport, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, web := t.(*mcp.StreamableClientTransport); web {
-			return t, nil
-		}
 		if t != nil {
-			return &tapTransport{Transport: t, session: s}, nil
+			return &tapTransport{session: s, open: func(ctx context.Context) (wire, error) {
+				inner, err := t.Connect(ctx)
+				return foreign{inner}, err
+			}}, nil
 		}
 	}
 	if c.spec.URL != "" {
 		return s.httpTransport()
 	}
-	t, err := s.stdioTransport(ctx)
+	w, err := s.startChild(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &tapTransport{Transport: t, session: s}, nil
+	return &tapTransport{session: s, open: func(context.Context) (wire, error) { return w, nil }}, nil
 }
 
 // die notes that the session is of no more use, and why. The first cause stays.
@@ -212,6 +213,21 @@ func (s *session) die(cause error) {
 		s.cause = cause
 		close(s.dead)
 	})
+}
+
+// spoil ends a session whose server we give up on; err is what people are told,
+// if it has advice for them.
+func (s *session) spoil(err error) {
+	var a *advised
+	if errors.As(err, &a) {
+		if s.child != nil {
+			s.child.spoilt.CompareAndSwap(nil, &err)
+		}
+		if s.http != nil {
+			_ = s.http.remember(err)
+		}
+	}
+	s.die(err)
 }
 
 func (s *session) isDead() bool {
@@ -304,15 +320,14 @@ func (s *session) call(ctx context.Context, tool string, args json.RawMessage) (
 	if len(args) > 0 {
 		params.Arguments = args
 	}
-	res, err := s.mcp.CallTool(context.WithValue(ctx, noteKey{}, note), params)
-	if err == nil {
+	_, err := s.mcp.CallTool(context.WithValue(ctx, noteKey{}, note), params)
+	if a, _, _ := note.read(); a != nil {
 		s.answered.Store(true)
+		if a.err != nil {
+			return refusal(a.err, s.conn.pool.limits.ResultBytes), nil
+		}
 		s.conn.callWorked()
-		return flatten(res, s.conn.pool.limits.ResultBytes), nil
-	}
-	if werr := answer(err); werr != nil {
-		s.answered.Store(true)
-		return refusal(werr, s.conn.pool.limits.ResultBytes), nil
+		return flatten(a.result, s.conn.pool.limits.ResultBytes), nil
 	}
 	return task.ToolResult{}, s.failure(ctx, note, fmt.Errorf("no answer within %s", limit), err)
 }
@@ -321,7 +336,8 @@ func (s *session) call(ctx context.Context, tool string, args json.RawMessage) (
 // arrived; late is what a passed deadline means. A connection that broke makes
 // the session dead.
 func (s *session) failure(ctx context.Context, n *note, late, err error) error {
-	gone := errors.Is(err, mcp.ErrSessionMissing)
+	_, sent, lost := n.read()
+	gone := lost || errors.Is(err, mcp.ErrSessionMissing)
 	switch {
 	case s.conn.pool.ctx.Err() != nil:
 		err = errStopped
@@ -331,15 +347,16 @@ func (s *session) failure(ctx context.Context, n *note, late, err error) error {
 		err = ctx.Err()
 	case gone:
 		s.die(err)
+		if s.http != nil {
+			err = s.http.explain(err)
+		}
 	case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF), s.isDead():
 		s.die(err)
 		err = s.explain(err)
 	case s.http != nil:
 		err = s.http.explain(err)
 	}
-	// A server answers 404 for a session that it does not know before it looks at
-	// the request: that is certainly not done.
-	if !n.sent.Load() || gone {
+	if !sent || gone {
 		return unsent{err}
 	}
 	return err
@@ -351,21 +368,6 @@ func (c *conn) callWorked() {
 	recovered := c.trouble.worked()
 	c.mu.Unlock()
 	c.noticeRecovery(recovered)
-}
-
-// answer finds the JSON-RPC error that the server answered with; nil if the
-// error is of another kind. The codes left out are the SDK's own, for
-// connections that close and transports that reject.
-func answer(err error) *jsonrpc.Error {
-	var werr *jsonrpc.Error
-	if !errors.As(err, &werr) {
-		return nil
-	}
-	switch werr.Code {
-	case -32003, -32004, -32005:
-		return nil
-	}
-	return werr
 }
 
 // explain turns the cause of a failed or lost session into one that says what

@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
@@ -41,14 +39,14 @@ type child struct {
 
 	hurry    atomic.Bool // stop kills at once: nothing has begun that could end well
 	stopOnce sync.Once
-	started  chan guardReport // capacity 1: its first report
-	exited   chan struct{}    // closed when guard and tree are gone
-	exit     guardReport      // set before exited is closed
-	readErr  atomic.Pointer[error]
+	started  chan guardReport      // capacity 1: its first report
+	exited   chan struct{}         // closed when guard and tree are gone
+	exit     guardReport           // set before exited is closed
+	spoilt   atomic.Pointer[error] // why we gave up on its output
 }
 
-// stdioTransport starts the server and returns the transport to it.
-func (s *session) stdioTransport(ctx context.Context) (mcp.Transport, error) {
+// startChild starts the server and returns the wire to it.
+func (s *session) startChild(ctx context.Context) (wire, error) {
 	c := s.conn
 	cmd, err := c.command()
 	if err != nil {
@@ -67,7 +65,7 @@ func (s *session) stdioTransport(ctx context.Context) (mcp.Transport, error) {
 		return nil, ch.explain(err, c.spec)
 	}
 	c.log.Debug("server started", zap.Int(keyPID, ch.pid), zap.String("containment", ch.containment))
-	return &stdioTransport{child: ch}, nil
+	return newStdioWire(ch), nil
 }
 
 // pipes are both ends of what the guard inherits.
@@ -276,7 +274,7 @@ func (ch *child) explain(err error, spec task.Connector) error {
 		}
 		return ""
 	}
-	if e := ch.readErr.Load(); e != nil {
+	if e := ch.spoilt.Load(); e != nil {
 		return *e
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -317,60 +315,33 @@ func adviceFor(stderr string, spec task.Connector) string {
 	return "run its command by hand to see why"
 }
 
-// stdioTransport makes the connection to a server that has been started.
-type stdioTransport struct{ child *child }
-
-// Connect implements [mcp.Transport].
-func (t *stdioTransport) Connect(ctx context.Context) (mcp.Connection, error) {
-	ch := t.child
-	filter := newLineFilter(ch.stdout, ch.limits.LineBytes, &ch.noise, func(line []byte) {
-		ch.log.Debug("dropped a line on standard output that is no message",
-			zap.String(keyLine, ch.stderr.redact(oneLine(string(line[:min(len(line), stderrLine)]), 200))))
-	})
-	io := &mcp.IOTransport{
-		Reader:        readCloser{Reader: &failureNote{filter, ch}, Closer: ch.stdout},
-		Writer:        ch.stdin,
-		MaxLineLength: ch.limits.LineBytes + 1<<10,
-	}
-	inner, err := io.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &stdioConn{Connection: inner, child: ch, turn: make(chan struct{}, 1)}, nil
-}
-
-type readCloser struct {
-	io.Reader
-	io.Closer
-}
-
-// failureNote keeps the filter's own error, which the SDK rewords.
-type failureNote struct {
-	io.Reader
-	child *child
-}
-
-func (f *failureNote) Read(p []byte) (int, error) {
-	n, err := f.Reader.Read(p)
-	var a *advised
-	if errors.As(err, &a) {
-		f.child.readErr.Store(&err)
-	}
-	return n, err
-}
-
-// stdioConn gives writes the deadline that pipes do not have by themselves, and
-// makes close the end of the child.
-type stdioConn struct {
-	mcp.Connection
+// stdioWire is the way to a server over its pipes. It gives writes the deadline
+// that pipes do not have by themselves, and its close is the end of the child.
+type stdioWire struct {
+	lines *lineFilter
 	child *child
 	turn  chan struct{} // capacity 1: whose write it is
 }
 
-// Write implements [mcp.Connection]. A server that does not read its standard
-// input cannot hold it beyond ctx. A message that was cut spoils the stream, so
-// the stream ends with it.
-func (s *stdioConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+func newStdioWire(ch *child) *stdioWire {
+	dropped := func(line []byte) {
+		ch.log.Debug("dropped a line on standard output that is no message",
+			zap.String(keyLine, ch.stderr.redact(oneLine(string(line[:min(len(line), stderrLine)]), 200))))
+	}
+	return &stdioWire{
+		lines: newLineFilter(ch.stdout, ch.limits.LineBytes, &ch.noise, dropped), child: ch, turn: make(chan struct{}, 1),
+	}
+}
+
+func (s *stdioWire) read(context.Context) ([]byte, error) {
+	line, err := s.lines.next()
+	return line, closed(err)
+}
+
+// write sends one message. A server that does not read its standard input cannot
+// hold it beyond ctx. A message that was cut spoils the stream, so the stream
+// ends with it.
+func (s *stdioWire) write(ctx context.Context, data []byte) error {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -383,7 +354,7 @@ func (s *stdioConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 		_ = s.child.stdin.SetWriteDeadline(time.Now())
 		close(fired)
 	})
-	err := s.Connection.Write(ctx, msg)
+	_, err := s.child.stdin.Write(append(data, '\n'))
 	if !stop() {
 		<-fired
 	}
@@ -394,8 +365,8 @@ func (s *stdioConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return err
 }
 
-// Close implements [mcp.Connection].
-func (s *stdioConn) Close() error {
+// Close implements [io.Closer].
+func (s *stdioWire) Close() error {
 	s.child.stop()
-	return s.Connection.Close()
+	return nil
 }

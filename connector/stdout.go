@@ -10,45 +10,34 @@ import (
 	"sync/atomic"
 )
 
-// lineFilter hands on the messages of a child's standard output and drops what
-// is none: many servers and their wrappers print there. A line without end is an
+// lineFilter reads the messages of a child's standard output and drops what is
+// none: many servers and their wrappers print there. A line without end is an
 // error, since the rest of the stream cannot be found again without holding it.
 type lineFilter struct {
 	in      *bufio.Reader
 	limit   int
 	dropped func(line []byte)
 	noise   *atomic.Int64
-
-	rest []byte // of the current message
-	err  error
 }
 
 func newLineFilter(r io.Reader, limit int, noise *atomic.Int64, dropped func([]byte)) *lineFilter {
 	return &lineFilter{in: bufio.NewReaderSize(r, 64<<10), limit: limit, noise: noise, dropped: dropped}
 }
 
-// Read implements [io.Reader].
-func (f *lineFilter) Read(p []byte) (int, error) {
-	for len(f.rest) == 0 {
-		if f.err != nil {
-			return 0, f.err
+// next returns the next line that is a message.
+func (f *lineFilter) next() ([]byte, error) {
+	for {
+		line, err := f.line()
+		switch {
+		case err != nil:
+			return nil, err
+		case isMessage(line):
+			return line, nil
+		case len(bytes.TrimSpace(line)) > 0:
+			f.noise.Add(1)
+			f.dropped(line)
 		}
-		var line []byte
-		if line, f.err = f.line(); f.err != nil {
-			continue
-		}
-		if !isMessage(line) {
-			if len(bytes.TrimSpace(line)) > 0 {
-				f.noise.Add(1)
-				f.dropped(line)
-			}
-			continue
-		}
-		f.rest = line
 	}
-	n := copy(p, f.rest)
-	f.rest = f.rest[n:]
-	return n, nil
 }
 
 // line reads one line with its end. A last line without one is handed on too.
