@@ -203,7 +203,7 @@ func (c *conn) lost(s *session) {
 func (c *conn) note(err error, s *session) {
 	e := c.fail(opOpen, err, false)
 	c.mu.Lock()
-	c.lastErr, c.lastErrAt = c.pool.redact(oneLine(plainCause(err), maxErrorText)), time.Now()
+	c.lastErr, c.lastErrAt = oneLine(c.pool.redact(plainCause(err)), maxErrorText), time.Now()
 	if s != nil && s.child != nil {
 		c.lastStderr = s.child.stderr.text()
 	}

@@ -14,8 +14,8 @@ import (
 // resources as they are, a line in brackets for what is no text, structured
 // content only where there is no text at all. Links are named, never fetched. An
 // answer that came is an answer: what is odd in it is named or left out, and
-// spoils nothing else.
-func flatten(result json.RawMessage, limit int) task.ToolResult {
+// spoils nothing else. Secrets are taken out before anything is cut.
+func (s *session) flatten(result json.RawMessage) task.ToolResult {
 	r := fields(result)
 	if plainText(r["resultType"]) == "input_required" {
 		return task.ToolResult{IsError: true, Text: "the tool asks for input from a person or a model, which an unattended run does not give"}
@@ -32,8 +32,7 @@ func flatten(result json.RawMessage, limit int) task.ToolResult {
 	if s := r["structuredContent"]; len(parts) == 0 && len(s) > 0 && !isNull(s) {
 		parts = append(parts, string(s))
 	}
-	text, cut := cutMiddle(strings.ToValidUTF8(strings.Join(parts, "\n"), "\uFFFD"), limit)
-	return task.ToolResult{Text: text, IsError: isTrue(r["isError"]), Cut: cut}
+	return s.result(strings.Join(parts, "\n"), isTrue(r["isError"]))
 }
 
 // fields are those of a JSON object; nil if data is none.
@@ -121,9 +120,14 @@ func placeholder(kind, mime string, size int) string {
 
 // refusal is the result of a call that the server answered with a protocol
 // error, such as an unknown tool: an answer did come.
-func refusal(e *jsonrpc.Error, limit int) task.ToolResult {
-	text, cut := cutMiddle(strings.ToValidUTF8(fmt.Sprintf("the server refused the call: %s (code %d)", e.Message, e.Code), "�"), limit)
-	return task.ToolResult{Text: text, IsError: true, Cut: cut}
+func (s *session) refusal(e *jsonrpc.Error) task.ToolResult {
+	return s.result(fmt.Sprintf("the server refused the call: %s (code %d)", e.Message, e.Code), true)
+}
+
+func (s *session) result(text string, isError bool) task.ToolResult {
+	text = s.conn.pool.redact(strings.ToValidUTF8(text, "\uFFFD"))
+	text, cut := cutMiddle(text, s.conn.pool.limits.ResultBytes)
+	return task.ToolResult{Text: text, IsError: isError, Cut: cut}
 }
 
 // cutMiddle keeps the beginning and the end of a text of more than limit bytes

@@ -78,7 +78,7 @@ func (c *conn) fail(op string, cause error, sent bool) *Error {
 	if e.Advice != "" {
 		text += "; " + e.Advice
 	}
-	e.text = c.pool.redact(oneLine(text, maxErrorText))
+	e.text = oneLine(c.pool.redact(text), maxErrorText)
 	return e
 }
 

@@ -259,7 +259,7 @@ func (rt *originRT) judge(req *http.Request, res *http.Response, own *request) e
 	if res.StatusCode < 400 {
 		return nil
 	}
-	err := refusalText(res, complaint(body))
+	err := refusalText(res, rt.words(body))
 	if own != nil && end == endRefused || res.StatusCode == http.StatusUnauthorized {
 		return err // else the SDK would break the connection under other calls
 	}
@@ -319,12 +319,17 @@ func sessionLost(said string) bool {
 // where that is no page for browsers.
 func complaint(body []byte) string {
 	if e := wireError(fields(body)["error"]); e != nil && e.Message != "" {
-		return oneLine(e.Message, 300)
+		return e.Message
 	}
 	if text := bytes.TrimSpace(body); len(text) == 0 || text[0] == '<' {
 		return ""
 	}
-	return oneLine(string(body), 300)
+	return string(body)
+}
+
+// words is a complaint as people read it: without secrets, and short.
+func (rt *originRT) words(body []byte) string {
+	return oneLine(rt.session.conn.pool.redact(complaint(body)), 300)
 }
 
 // refusalText words a refusal.

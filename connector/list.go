@@ -66,14 +66,14 @@ func (s *session) refresh(ctx context.Context) error {
 		s.dirty.Store(true)
 		return err
 	}
-	list, warnings := parseTools(raw)
+	list, warnings := definitions{redact: s.conn.pool.redact, schema: s.conn.pool.opts.Schema}.parse(raw)
 	s.listMu.Lock()
 	changed := !slices.Equal(s.warnings, warnings)
 	s.list, s.warnings = list, warnings
 	s.listMu.Unlock()
 	if changed {
 		for _, w := range warnings {
-			s.conn.log.Warn("tool dropped", zap.String(keyWarning, s.conn.pool.redact(w)))
+			s.conn.log.Warn("tool dropped", zap.String(keyWarning, w))
 		}
 	}
 	return nil
@@ -156,20 +156,27 @@ func (s *session) listFailure(ctx context.Context, n *note, err error) error {
 	return s.failure(ctx, n, fmt.Errorf("no list within %s", s.conn.pool.limits.List), err)
 }
 
-// parseTools reads definitions one by one. A tool that cannot be used safely is
+// definitions reads what servers say of their tools. Secrets are taken out
+// before anybody stores or shows it.
+type definitions struct {
+	redact func(string) string
+	schema func(json.RawMessage) error
+}
+
+// parse reads definitions one by one. A tool that cannot be used safely is
 // dropped with a warning; of a name that comes twice neither is kept, since
 // nobody can say which of them a decision is about.
-func parseTools(raw []json.RawMessage) ([]task.Tool, []string) {
+func (d definitions) parse(raw []json.RawMessage) ([]task.Tool, []string) {
 	var warnings []string
 	warn := func(format string, args ...any) {
 		if len(warnings) < maxWarnings {
-			warnings = append(warnings, fmt.Sprintf(format, args...))
+			warnings = append(warnings, d.redact(fmt.Sprintf(format, args...)))
 		}
 	}
 	count := map[string]int{}
 	var all []task.Tool
 	for i, r := range raw {
-		t, err := parseTool(r)
+		t, err := d.tool(r)
 		if t.Name != "" {
 			count[t.Name]++
 		}
@@ -193,8 +200,8 @@ func parseTools(raw []json.RawMessage) ([]task.Tool, []string) {
 	return list, warnings
 }
 
-// parseTool reads one definition. With an error, only the name is of use.
-func parseTool(raw json.RawMessage) (task.Tool, error) {
+// tool reads one definition. With an error, only the name is of use.
+func (d definitions) tool(raw json.RawMessage) (task.Tool, error) {
 	var wire struct {
 		Name         string          `json:"name"`
 		Title        string          `json:"title"`
@@ -203,7 +210,7 @@ func parseTool(raw json.RawMessage) (task.Tool, error) {
 		OutputSchema json.RawMessage `json:"outputSchema"`
 		Annotations  json.RawMessage `json:"annotations"`
 	}
-	if err := json.Unmarshal(raw, &wire); err != nil {
+	if err := json.Unmarshal(withoutSecrets(raw, d.redact), &wire); err != nil {
 		return task.Tool{Name: wire.Name}, fmt.Errorf("its definition is malformed: %v", err)
 	}
 	t := task.Tool{Name: wire.Name, Title: wire.Title, Description: wire.Description}
@@ -216,6 +223,9 @@ func parseTool(raw json.RawMessage) (task.Tool, error) {
 	}
 	if t.InputSchema, err = schema(wire.InputSchema); err != nil {
 		return t, fmt.Errorf("its inputSchema %v", err)
+	}
+	if err := d.schema(t.InputSchema); err != nil {
+		return t, fmt.Errorf("no call of it could be checked: %w", err)
 	}
 	if err := checkParamHeaders(t.InputSchema); err != nil {
 		return t, fmt.Errorf("its inputSchema %w", err)
@@ -232,6 +242,50 @@ func parseTool(raw json.RawMessage) (task.Tool, error) {
 	}
 	t.Hash = t.DefinitionHash()
 	return t, nil
+}
+
+// withoutSecrets is raw, anew only if a text in it, as it reads once decoded,
+// holds a secret.
+func withoutSecrets(raw json.RawMessage, redact func(string) string) json.RawMessage {
+	in := json.NewDecoder(bytes.NewReader(raw))
+	in.UseNumber()
+	var v any
+	if in.Decode(&v) != nil {
+		return json.RawMessage(redact(string(raw)))
+	}
+	found := false
+	v = redactIn(v, func(s string) string {
+		clean := redact(s)
+		found = found || clean != s
+		return clean
+	})
+	if !found {
+		return raw
+	}
+	clean, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return clean
+}
+
+// redactIn is a JSON value with every text in it, keys too, passed through f.
+func redactIn(v any, f func(string) string) any {
+	switch v := v.(type) {
+	case string:
+		return f(v)
+	case []any:
+		for i := range v {
+			v[i] = redactIn(v[i], f)
+		}
+	case map[string]any:
+		clean := make(map[string]any, len(v))
+		for k, e := range v {
+			clean[f(k)] = redactIn(e, f)
+		}
+		return clean
+	}
+	return v
 }
 
 // schema accepts a JSON object of bounded size, compacted so that its hash does

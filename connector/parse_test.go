@@ -4,10 +4,17 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"runnerd/policy"
+	"runnerd/redact"
+	"runnerd/task"
 )
 
 func TestParseTools(t *testing.T) {
@@ -48,7 +55,7 @@ func TestParseTools(t *testing.T) {
 			if err := json.Unmarshal([]byte(tt.tools), &raw); err != nil {
 				t.Fatal(err)
 			}
-			list, warnings := parseTools(raw)
+			list, warnings := plain.parse(raw)
 			var names []string
 			for _, l := range list {
 				names = append(names, l.Name)
@@ -67,12 +74,15 @@ func TestParseTools(t *testing.T) {
 	}
 }
 
+// plain reads definitions as they are.
+var plain = definitions{redact: func(s string) string { return s }, schema: func(json.RawMessage) error { return nil }}
+
 func TestParseToolHints(t *testing.T) {
-	absent, err := parseTool(raw(`{"name":"a","inputSchema":{},"annotations":{"destructiveHint":false}}`))
+	absent, err := plain.tool(raw(`{"name":"a","inputSchema":{},"annotations":{"destructiveHint":false}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := parseTool(raw(`{"name":"a","inputSchema":{ },"annotations":{"readOnlyHint":false,"destructiveHint":false}}`))
+	said, err := plain.tool(raw(`{"name":"a","inputSchema":{ },"annotations":{"readOnlyHint":false,"destructiveHint":false}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +92,7 @@ func TestParseToolHints(t *testing.T) {
 	if absent.Hash == said.Hash {
 		t.Error("the hash does not tell absent from false")
 	}
-	spaced, err := parseTool(raw(`{ "name" : "a", "annotations":{"destructiveHint": false}, "inputSchema":{ } }`))
+	spaced, err := plain.tool(raw(`{ "name" : "a", "annotations":{"destructiveHint": false}, "inputSchema":{ } }`))
 	if err != nil || spaced.Hash != absent.Hash {
 		t.Errorf("white space changes the hash: %v", err)
 	}
@@ -93,7 +103,7 @@ func FuzzParseTool(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tool, err := parseTool(data)
+		tool, err := plain.tool(data)
 		if err != nil {
 			return
 		}
@@ -181,6 +191,9 @@ func TestStderrTail(t *testing.T) {
 	}
 }
 
+// flattener is a session that only turns results into text.
+func (p *Pool) flattener() *session { return &session{conn: &conn{pool: p}} }
+
 func TestFlatten(t *testing.T) {
 	res := raw(`{"content":[{"type":"text","text":"one"},{"type":"image","mimeType":"image/png","data":"MTIzNDU="},{"type":"audio","data":"MQ=="},
 		{"type":"resource_link","uri":"https://example.com/x","name":"doc\nument"},{"type":"resource","resource":{"uri":"file:///a","text":"inside"}},
@@ -191,7 +204,7 @@ func TestFlatten(t *testing.T) {
 		"[link, not followed: https://example.com/x doc ument]", "inside",
 		"[resource file:///b, application/pdf, 3 bytes, not shown]", "[resource without contents]", "bad \uFFFD byte",
 	}, "\n")
-	if got := flatten(res, 1<<20); got.Text != want || !got.IsError || got.Cut {
+	if got := New(Options{}).flattener().flatten(res); got.Text != want || !got.IsError || got.Cut {
 		t.Errorf("flatten: %+v", got)
 	}
 }
@@ -236,4 +249,107 @@ func FuzzEvents(f *testing.F) {
 			t.Errorf("%q in one, %q in two", one, two)
 		}
 	})
+}
+
+// A tool that no call could be checked against is left out when the list is
+// read; its siblings live.
+func TestSchemaThatDoesNotCompile(t *testing.T) {
+	for name, schema := range map[string]string{
+		"E4 required inside properties": `{"type":"object","properties":{"a":{"type":"string"},"required":["a"]}}`,
+		"E4 type of no kind":            `{"type":"objekt"}`,
+		"E4 reference that leads away":  `{"type":"object","properties":{"a":{"$ref":"https://example.com/a.json"}}}`,
+		"E4 reference to nothing":       `{"$ref":"#/definitions/none"}`,
+		"E4 broken pattern":             `{"type":"object","properties":{"a":{"pattern":"["}}}`,
+		"E4 properties is a list":       `{"type":"object","properties":[]}`,
+		"E4 deep":                       strings.Repeat(`{"not":`, 300) + `{}` + strings.Repeat(`}`, 300),
+	} {
+		t.Run(name, func(t *testing.T) {
+			line := `{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"bad","inputSchema":` + schema + `},{"name":"good","inputSchema":{"type":"object"}}]}}`
+			p := testPool(t, func(o *Options) { o.Schema = policy.SchemaError }, stdioSpec(t, "list", line))
+			tools, err := p.Tools(t.Context(), "x")
+			if err != nil || len(tools) != 1 || tools[0].Name != "good" {
+				t.Errorf("%+v, %v", tools, err)
+			}
+			if w := p.Status()[0].Warnings; len(w) != 1 || !strings.Contains(w[0], "tool 1 (bad) is dropped: no call of it could be checked: ") {
+				t.Errorf("warnings %q", w)
+			}
+		})
+	}
+}
+
+// What a server says of itself holds no secret, neither in the list nor in what
+// people see.
+func TestDefinitionsHoldNoSecret(t *testing.T) {
+	const secret = "hunter2-hunter2"
+	hide := redact.New()
+	hide.Replace([]redact.Secret{{Name: "pw", Value: secret}})
+	escaped := ""
+	for _, r := range secret {
+		escaped += fmt.Sprintf(`\u%04x`, r)
+	}
+	for name, tool := range map[string]string{
+		"I12 description": `{"name":"a","description":"use ` + secret + `","inputSchema":{"type":"object"}}`,
+		"I12 escaped":     `{"name":"a","description":"use ` + escaped + `","inputSchema":{"type":"object"}}`,
+		"I12 title":       `{"name":"a","title":"` + secret + `","inputSchema":{"type":"object"}}`,
+		"I12 schema":      `{"name":"a","inputSchema":{"type":"object","properties":{"x":{"default":"` + escaped + `","maximum":12345678901234567890}}}}`,
+		"I12 key":         `{"name":"a","inputSchema":{"type":"object","properties":{"` + escaped + `":{"type":"string"}}}}`,
+		"I12 output":      `{"name":"a","inputSchema":{"type":"object"},"outputSchema":{"type":"object","title":"` + secret + `"}}`,
+		"I12 annotations": `{"name":"a","annotations":{"title":"` + escaped + `"},"inputSchema":{"type":"object"}}`,
+		"I12 name":        `{"name":"` + secret + `","inputSchema":{"type":"object"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			line := `{"jsonrpc":"2.0","id":ID,"result":{"tools":[` + tool + `]}}`
+			p := testPool(t, func(o *Options) { o.Redact = hide.Text }, stdioSpec(t, "list", line))
+			tools, err := p.Tools(t.Context(), "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, _ := json.Marshal([]any{tools, p.Status()})
+			if strings.Contains(string(all), secret) {
+				t.Errorf("the secret is in %s", all)
+			}
+			if len(tools) == 1 && !strings.Contains(string(all), "[redacted:pw]") || len(tools) == 0 && name != "I12 name" {
+				t.Errorf("tools %s", all)
+			}
+		})
+	}
+}
+
+// Wherever a text is cut, no half of a secret survives.
+func TestNoHalfOfASecret(t *testing.T) {
+	const secret = "0123456789abcdefghijklmnopqrstuvwxyz"
+	hide := redact.New()
+	hide.Replace([]redact.Secret{{Name: "pw", Value: secret}})
+	half := func(text string) bool {
+		return strings.Contains(text, secret[:8]) || strings.Contains(text, secret[len(secret)-8:])
+	}
+	for before := range 2 * len(secret) {
+		const limit = 400
+		p := New(Options{Redact: hide.Text, Limits: Limits{ResultBytes: limit}})
+		line, _ := json.Marshal(strings.Repeat("x", limit/4*3-before) + secret + strings.Repeat("y", 1000) + secret + strings.Repeat("z", limit/4-before))
+		if got := p.flattener().flatten(json.RawMessage(`{"content":` + string(line) + `}`)); half(got.Text) || !got.Cut {
+			t.Fatalf("I12 result: %q", got.Text)
+		}
+		if got := p.flattener().refusal(&jsonrpc.Error{Message: string(line)}); half(got.Text) {
+			t.Fatalf("I12 refusal: %q", got.Text)
+		}
+		rt := &originRT{session: p.flattener()}
+		if got := rt.words([]byte(strings.Repeat("x", 300-before) + secret)); half(got) {
+			t.Fatalf("I12 HTTP refusal: %q", got)
+		}
+		e := newConn(p, task.Connector{ID: "x"}).fail(opOpen, errors.New(strings.Repeat("x", maxErrorText-before-20)+secret), false)
+		if half(e.Error()) {
+			t.Fatalf("I12 error: %q", e.Error())
+		}
+		tail := &stderrTail{redact: hide.Text, log: p.log}
+		tail.drain(strings.NewReader(strings.Repeat("x", stderrLine-before) + secret + strings.Repeat("y", 2*stderrLine) + "\n"))
+		if half(tail.text()) {
+			t.Fatalf("I12 standard error: %q", tail.text()[stderrLine-100:])
+		}
+		tail = &stderrTail{redact: hide.Text, log: p.log}
+		tail.drain(strings.NewReader("a\n" + strings.Repeat("x", 800-before) + secret + strings.Repeat("y", before) + "\n"))
+		if w := tail.lastWords(); half(w) {
+			t.Fatalf("I12 last words: %q", w)
+		}
+	}
 }

@@ -28,6 +28,9 @@ type Options struct {
 	// Redact removes known secrets from texts that leave the package other than
 	// as results: errors, logs and standard error of children.
 	Redact func(string) string
+	// Schema says why a tool's input schema is of no use; nil: each is. A tool with
+	// such a schema is left out of the list, since no call of it could be decided.
+	Schema func(json.RawMessage) error
 	// StateDir holds connectors/NAME, the HOME of connector NAME (mode 0700).
 	StateDir string
 	// CacheDir is where children keep what they download; empty: in their HOME.
@@ -142,6 +145,12 @@ func New(opts Options) *Pool {
 	if opts.Notice == nil {
 		opts.Notice = func(string, string) {}
 	}
+	if opts.Schema == nil {
+		opts.Schema = func(json.RawMessage) error { return nil }
+	}
+	if opts.Redact == nil {
+		opts.Redact = func(s string) string { return s }
+	}
 	if opts.Executable == "" {
 		opts.Executable = "/proc/self/exe"
 	}
@@ -162,12 +171,7 @@ func New(opts Options) *Pool {
 	return p
 }
 
-func (p *Pool) redact(s string) string {
-	if p.opts.Redact == nil {
-		return s
-	}
-	return p.opts.Redact(s)
-}
+func (p *Pool) redact(s string) string { return p.opts.Redact(s) }
 
 // Set makes specs the connectors there are. A session whose connector is gone or
 // changed is closed once its calls have ended; a changed one opens anew at the

@@ -324,10 +324,10 @@ func (s *session) call(ctx context.Context, tool string, args json.RawMessage) (
 	if a, _, _ := note.read(); a != nil {
 		s.answered.Store(true)
 		if a.err != nil {
-			return refusal(a.err, s.conn.pool.limits.ResultBytes), nil
+			return s.refusal(a.err), nil
 		}
 		s.conn.callWorked()
-		return flatten(a.result, s.conn.pool.limits.ResultBytes), nil
+		return s.flatten(a.result), nil
 	}
 	return task.ToolResult{}, s.failure(ctx, note, fmt.Errorf("no answer within %s", limit), err)
 }

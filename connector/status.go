@@ -84,7 +84,8 @@ func (s *session) describe(st *State) {
 	if init := s.mcp.InitializeResult(); init != nil {
 		st.Protocol = init.ProtocolVersion
 		if info := init.ServerInfo; info != nil {
-			st.Server, st.ServerVersion = oneLine(info.Name, 200), oneLine(info.Version, 200)
+			redact := s.conn.pool.redact
+			st.Server, st.ServerVersion = oneLine(redact(info.Name), 200), oneLine(redact(info.Version), 200)
 		}
 	}
 	s.listMu.Lock()

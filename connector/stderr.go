@@ -9,10 +9,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// What is kept of a child's standard error, and of one line of it.
+// What is kept of a child's standard error, and of one line of it; a line is read
+// much further than it is kept, so that a secret at the cut is seen whole.
 const (
 	stderrBytes = 16 << 10
 	stderrLine  = 4 << 10
+	stderrRead  = 64 << 10
 )
 
 // stderrTail keeps the redacted end of a child's standard error. It always
@@ -26,10 +28,9 @@ type stderrTail struct {
 	size  int
 }
 
-// drain reads until the end. Lines are cut, never split over two entries, so
-// that a secret is seen whole by the redactor.
+// drain reads until the end. Lines are cut, never split over two entries.
 func (t *stderrTail) drain(r io.Reader) {
-	in := bufio.NewReaderSize(r, stderrLine)
+	in := bufio.NewReaderSize(r, stderrRead)
 	for {
 		line, more, err := in.ReadLine()
 		if err != nil {
@@ -44,7 +45,7 @@ func (t *stderrTail) drain(r io.Reader) {
 }
 
 func (t *stderrTail) add(line string) {
-	line = strings.TrimRight(t.redact(oneLine(line, stderrLine)), " ")
+	line = strings.TrimRight(oneLine(t.redact(line), stderrLine), " ")
 	if line == "" {
 		return
 	}

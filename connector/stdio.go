@@ -326,7 +326,7 @@ type stdioWire struct {
 func newStdioWire(ch *child) *stdioWire {
 	dropped := func(line []byte) {
 		ch.log.Debug("dropped a line on standard output that is no message",
-			zap.String(keyLine, ch.stderr.redact(oneLine(string(line[:min(len(line), stderrLine)]), 200))))
+			zap.String(keyLine, oneLine(ch.stderr.redact(string(line[:min(len(line), stderrRead)])), 200)))
 	}
 	return &stdioWire{
 		lines: newLineFilter(ch.stdout, ch.limits.LineBytes, &ch.noise, dropped), child: ch, turn: make(chan struct{}, 1),

@@ -481,4 +481,15 @@ func curious([]string) int {
 	return 0
 }
 
-func init() { rawModes["curious"] = curious }
+// list is a server whose answer to tools/list is the line that its argument
+// spells.
+func list(args []string) int {
+	return speak(func(method string, id json.RawMessage) any {
+		if method == "tools/list" {
+			fmt.Println(strings.ReplaceAll(args[0], "ID", string(id)))
+		}
+		return nil
+	})
+}
+
+func init() { rawModes["curious"], rawModes["list"] = curious, list }

@@ -74,6 +74,10 @@ type argumentSchema struct {
 
 var errTooCostly = errors.New("checking takes too long")
 
+// SchemaError says why a tool with this input schema could never be called; nil if
+// it can.
+func SchemaError(raw json.RawMessage) error { return compileSchema(raw).err }
+
 // compileSchema never loads anything: a $ref that leads out of the document does
 // not compile. A tool without a schema takes any object.
 func compileSchema(raw json.RawMessage) *argumentSchema {

@@ -209,6 +209,7 @@ func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *z
 	}
 	return connector.Options{
 		Resolve: secrets.ResolveSecret, ResolvePath: secrets.ResolvePath, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
+		Schema:     policy.SchemaError,
 		Protected:  a.protected(a.getenv),
 		Executable: exe, Environ: childEnviron(a), Logger: log, Version: versionText(), Dial: a.dial,
 	}
