@@ -46,10 +46,15 @@ type Response struct {
 	Text   string
 	Calls  []task.ToolCall
 	Finish Finish
-	// Usage.Cost is left nil: the loop prices it.
-	Usage  task.Usage
-	Opaque json.RawMessage
-	Vendor string
+	// Reasoning is what the model thought aloud in its text, which is no part of it.
+	Reasoning string
+	// Usage is what the vendor counted, 0 where it counted nothing that can be
+	// believed. Cost is left nil: the loop prices it.
+	Usage task.Usage
+	// Metered tells that Usage is exact whatever it says: the model has no vendor.
+	Metered bool
+	Opaque  json.RawMessage
+	Vendor  string
 }
 
 // Finish is why the model stopped.
@@ -75,7 +80,9 @@ const (
 	Unreachable      Kind = "unreachable"
 	CutStream        Kind = "cut_stream" // ended before its end marker
 	Malformed        Kind = "malformed_answer"
+	UnknownEnd       Kind = "unknown_end" // ended with a word that its vendor's list lacks
 	Auth             Kind = "auth"        // 401, 403
+	Quota            Kind = "quota"       // the account is empty; waiting does not help
 	NotFound         Kind = "not_found"   // 404: model or endpoint
 	BadRequest       Kind = "bad_request" // other 4xx
 	ContextOverflow  Kind = "context_overflow"
@@ -89,6 +96,7 @@ type Error struct {
 	Kind       Kind
 	Status     int           // HTTP status, 0 if none
 	RetryAfter time.Duration // from the vendor, 0 if it named none
+	Param      string        // the parameter that the vendor complains of, if it names one
 	Message    string        // the vendor's words
 	Err        error
 }
@@ -109,10 +117,23 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Spent is the error of a call that failed although the vendor had begun to
+// answer it, or may have: it costs like one that did not fail.
+type Spent struct {
+	Err error
+	// Usage is what the vendor had counted so far.
+	Usage task.Usage
+	// Bytes is how much text and calls had come.
+	Bytes int
+}
+
+func (e *Spent) Error() string { return e.Err.Error() }
+func (e *Spent) Unwrap() error { return e.Err }
+
 // Retryable tells whether the same request may succeed later.
 func (e *Error) Retryable() bool {
 	switch e.Kind {
-	case RateLimited, Overloaded, ServerError, Timeout, Unreachable, CutStream, Malformed:
+	case RateLimited, Overloaded, ServerError, Timeout, Unreachable, CutStream, Malformed, UnknownEnd:
 		return true
 	}
 	return false

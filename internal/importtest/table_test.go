@@ -82,7 +82,7 @@ var libraries = map[string][]string{
 	"github.com/rs/xid":                        {}, // run ids
 	"github.com/santhosh-tekuri/jsonschema/v6": {"config", "policy", "agentloop"},
 	"github.com/sethvargo/go-envconfig":        {},
-	"github.com/tmaxmax/go-sse":                {"control", "llm/openai", "llm/anthropic"},
+	"github.com/tmaxmax/go-sse":                {"control"},
 	"github.com/uptrace/bun":                   {"db", "taskpolicy"},
 	"go.uber.org/zap":                          {anyone},
 	"go.yaml.in/yaml/v3":                       {"config", "llm/scripted", "policy", "grounding"},

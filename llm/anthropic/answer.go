@@ -3,174 +3,169 @@ package anthropic
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
-
-	"github.com/tmaxmax/go-sse"
 
 	"runnerd/llm"
 	"runnerd/llm/internal/wire"
 	"runnerd/task"
 )
 
-// answer puts an answer together from its events.
+// answer puts an answer together from its events. What is beside the answer, such
+// as counts of tokens, never spoils it.
 type answer struct {
 	tools  bool
-	onText func(string)
+	stream *llm.ThinkFilter
 
 	blocks []*block
 	open   map[int]*block // by the index that deltas name
 	calls  int
-	chars  int
+	chars  int // of text and calls
 	stop   string
 	usage  usage
 
-	began bool // message_start was seen
-	done  bool // message_stop was seen
+	began bool // a message was seen
+	over  bool // the end marker was seen
 }
 
 // usage is what the vendor counted. The counts are apart there: input_tokens are
 // those that were neither read from a cache nor written to one.
-type usage struct {
-	Input      int64 `json:"input_tokens"`
-	Output     int64 `json:"output_tokens"`
-	CacheRead  int64 `json:"cache_read_input_tokens"`
-	CacheWrite int64 `json:"cache_creation_input_tokens"`
-}
+type usage struct{ input, output, cacheRead, cacheWrite int64 }
 
 // take keeps the newest count of each kind: they are totals, and events leave
 // out what they have no news of.
-func (u *usage) take(newer usage) {
-	for _, c := range []struct {
-		have *int64
-		now  int64
-	}{{&u.Input, newer.Input}, {&u.Output, newer.Output}, {&u.CacheRead, newer.CacheRead}, {&u.CacheWrite, newer.CacheWrite}} {
-		if c.now > 0 {
-			*c.have = c.now
+func (u *usage) take(newer wire.Object) {
+	for name, have := range map[string]*int64{
+		"input_tokens": &u.input, "output_tokens": &u.output,
+		"cache_read_input_tokens": &u.cacheRead, "cache_creation_input_tokens": &u.cacheWrite,
+	} {
+		if n, ok := wire.Count(newer[name]); ok && n > 0 {
+			*have = n
 		}
 	}
 }
 
 // neutral counts as input everything that was charged as such.
 func (u usage) neutral() task.Usage {
-	return task.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite}
+	return wire.Usage(task.Usage{Input: u.input + u.cacheRead + u.cacheWrite, Output: u.output, CacheRead: u.cacheRead, CacheWrite: u.cacheWrite})
 }
 
 func newAnswer(req *llm.Request) *answer {
-	return &answer{tools: len(req.Tools) > 0, onText: req.OnText, open: map[int]*block{}}
+	return &answer{tools: len(req.Tools) > 0, stream: llm.NewThinkFilter(req.OnText), open: map[int]*block{}}
 }
 
-// event is one event of a stream.
-type event struct {
-	Type    string          `json:"type"`
-	Message *message        `json:"message"`
-	Index   int             `json:"index"`
-	Block   object          `json:"content_block"`
-	Delta   object          `json:"delta"`
-	Usage   usage           `json:"usage"`
-	Error   json.RawMessage `json:"error"`
-}
+// received is what has come so far.
+func (a *answer) received() (task.Usage, int) { return a.usage.neutral(), a.chars }
 
-// message is a whole answer, or the head of one that streams.
-type message struct {
-	Content    []object `json:"content"`
-	StopReason string   `json:"stop_reason"`
-	Usage      usage    `json:"usage"`
-}
-
-func (a *answer) readStream(body io.Reader) error {
-	for ev, err := range sse.Read(body, &sse.ReadConfig{MaxEventSize: int(llm.DefaultMaxBytes)}) {
-		if err != nil {
+func (a *answer) read(body *wire.Body) error {
+	for ev, err := range body.Events() {
+		switch {
+		case err != nil && a.whole() && llm.ErrorKind(err) == "":
+			return nil // only what follows the answer is lost
+		case err != nil:
+			return err
+		case ev.Done: // no marker of this wire, but some proxies write it
+			a.over = true
+			return nil
+		case ev.Type == "error":
+			return wire.ParseComplaint(ev.Data).Classify(a.tools)
+		}
+		var e wire.Object
+		if err := json.Unmarshal(ev.Data, &e); err != nil {
+			return wire.Malformed("read answer: %s", err)
+		}
+		if c, said := wire.ComplaintIn(ev.Data, e.Has("content") || e.Text("type") != ""); said {
+			return c.Classify(a.tools)
+		}
+		if e.Text("type") == "" {
+			e["type"], _ = json.Marshal(ev.Type) // some name it in the event alone
+		}
+		if err := a.take(e); err != nil || a.over {
 			return err
 		}
-		if ev.Type == "error" {
-			return wire.ParseComplaint([]byte(ev.Data)).Classify(a.tools)
-		}
-		var e event
-		if err := json.Unmarshal([]byte(ev.Data), &e); err != nil {
-			return malformed("read answer: %s", err)
-		}
-		if e.Type == "error" {
-			return wire.ParseComplaint([]byte(ev.Data)).Classify(a.tools)
-		}
-		if err := a.take(e); err != nil || a.done {
-			return err
+		if a.whole() {
+			body.Settle()
 		}
 	}
 	return nil
 }
 
-// readWhole reads the answer of a server that does not stream.
-func (a *answer) readWhole(body io.Reader) error {
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
-	var whole struct {
-		message
-		Type string `json:"type"`
-	}
-	if err := json.Unmarshal(data, &whole); err != nil {
-		return malformed("read answer: %s", err)
-	}
-	if whole.Type == "error" {
-		return wire.ParseComplaint(data).Classify(a.tools)
-	}
-	a.began, a.done = whole.Content != nil, true
-	return a.takeMessage(whole.message)
-}
+// whole tells whether the vendor has said how the answer ends and left nothing of
+// it open.
+func (a *answer) whole() bool { return a.stop != "" && len(a.open) == 0 }
 
-// take adds one event. Kinds that it does not know, ping among them, change
-// nothing: the vendor says that there will be more.
-func (a *answer) take(e event) error {
-	switch e.Type {
+// take adds one event, or an answer that did not stream. Kinds that it does not
+// know, ping among them, change nothing: the vendor says that there will be more.
+func (a *answer) take(e wire.Object) error {
+	index := 0
+	if n, ok := wire.Count(e["index"]); ok {
+		index = int(n)
+	}
+	switch e.Text("type") {
 	case "message_start":
 		a.began = true
-		if e.Message != nil {
-			return a.takeMessage(*e.Message)
-		}
+		return a.takeMessage(wire.Parse(e["message"]))
 	case "content_block_start":
-		return a.start(e.Index, e.Block)
+		return a.start(index, wire.Parse(e["content_block"]))
 	case "content_block_delta":
-		b := a.open[e.Index]
+		b := a.open[index]
 		if b == nil {
-			return malformed("a delta for block %d, which has not begun", e.Index)
+			return wire.Malformed("a delta for block %d, which has not begun", index)
 		}
-		a.say(b.add(e.Delta))
+		delta := object(wire.Parse(e["delta"]))
+		a.chars += len(delta.text("partial_json"))
+		a.say(b.add(delta))
 	case "content_block_stop":
-		delete(a.open, e.Index)
+		delete(a.open, index)
 	case "message_delta":
-		if reason := e.Delta.text("stop_reason"); reason != "" {
+		if reason := wire.Parse(e["delta"]).Text("stop_reason"); reason != "" {
 			a.stop = reason
 		}
-		a.usage.take(e.Usage)
+		a.usage.take(wire.Parse(e["usage"]))
 	case "message_stop":
-		a.done = true
+		a.over = true
+		clear(a.open)
+	case "message", "":
+		if !e.Has("content") {
+			return nil
+		}
+		a.began, a.over = true, true
+		defer clear(a.open)
+		return a.takeMessage(e)
 	}
 	return nil
 }
 
-func (a *answer) takeMessage(m message) error {
-	a.usage.take(m.Usage)
-	if m.StopReason != "" {
-		a.stop = m.StopReason
+// takeMessage takes a whole message, or the head of one that streams.
+func (a *answer) takeMessage(m wire.Object) error {
+	a.usage.take(wire.Parse(m["usage"]))
+	if reason := m.Text("stop_reason"); reason != "" {
+		a.stop = reason
 	}
-	for i, b := range m.Content {
-		if err := a.start(i, b); err != nil {
+	blocks, ok := wire.List(m["content"])
+	var text string
+	if !ok && json.Unmarshal(m["content"], &text) == nil {
+		blocks, ok = []json.RawMessage{wire.JSON(map[string]string{"type": "text", "text": text})}, true
+	}
+	if !ok {
+		return wire.Malformed("read content: want a list of blocks")
+	}
+	for i, raw := range blocks {
+		if err := a.start(i, wire.Parse(raw)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *answer) start(index int, start object) error {
-	b := newBlock(start)
+func (a *answer) start(index int, start wire.Object) error {
+	b := newBlock(object(start))
 	if b.kind == "" {
-		return malformed("block %d has no type", index)
+		return wire.Malformed("block %d has no type", index)
 	}
 	if b.kind == "tool_use" {
+		a.chars += len(b.fields["name"]) + len(b.fields["input"])
 		if a.calls++; a.calls > wire.MaxCalls {
-			return malformed("more than %d calls in one answer", wire.MaxCalls)
+			return wire.Malformed("more than %d calls in one answer", wire.MaxCalls)
 		}
 	}
 	a.blocks = append(a.blocks, b)
@@ -181,23 +176,17 @@ func (a *answer) start(index int, start object) error {
 
 func (a *answer) say(text string) {
 	a.chars += len(text)
-	if text != "" && a.onText != nil {
-		a.onText(text)
-	}
-}
-
-func malformed(format string, args ...any) error {
-	return &llm.Error{Kind: llm.Malformed, Message: fmt.Sprintf(format, args...)}
+	a.stream.Add(text)
 }
 
 // response checks that the answer is whole and turns it into neutral form.
 func (a *answer) response(vendor string) (*llm.Response, error) {
 	switch {
-	case !a.done:
+	case !a.over && !a.whole():
 		return nil, &llm.Error{Kind: llm.CutStream, Message: fmt.Sprintf(
 			"the stream ended before message_stop, after %d bytes of text and %d calls", a.chars, a.calls)}
 	case !a.began && len(a.blocks) == 0:
-		return nil, malformed("the answer holds no message")
+		return nil, wire.Malformed("the answer holds no message")
 	}
 	r := &llm.Response{Usage: a.usage.neutral(), Vendor: vendor}
 	var text strings.Builder
@@ -214,23 +203,13 @@ func (a *answer) response(vendor string) (*llm.Response, error) {
 			parts = append(parts, part{Block: b.raw()})
 		}
 	}
-	r.Text, r.Calls = text.String(), wire.Calls(r.Calls)
+	a.stream.End()
+	r.Text, r.Reasoning = llm.SplitThinking(text.String())
+	r.Calls = wire.Calls(r.Calls)
 	r.Opaque = parts.encode()
-	r.Finish = a.finished()
+	var err error
+	if r.Finish, err = wire.AnthropicEnds.Judge(a.stop, len(r.Calls)); err != nil {
+		return nil, err
+	}
 	return r, nil
-}
-
-// finished maps the stop reason. pause_turn is an answer that the vendor
-// interrupted and would go on with: what is there is not the whole.
-func (a *answer) finished() llm.Finish {
-	switch a.stop {
-	case "max_tokens", "model_context_window_exceeded", "pause_turn":
-		return llm.FinishLength
-	case "refusal":
-		return llm.FinishContentFilter
-	}
-	if a.calls > 0 {
-		return llm.FinishToolCalls
-	}
-	return llm.FinishStop
 }

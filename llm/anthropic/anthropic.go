@@ -2,8 +2,6 @@ package anthropic
 
 import (
 	"context"
-	"io"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -71,20 +69,40 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 	if err != nil {
 		return nil, err
 	}
-	a := newAnswer(req)
-	err = m.client.Do(ctx, wire.Post{
-		Path: m.path, Header: header, Body: m.body(req, entries), Tools: len(req.Tools) > 0,
-		Read: func(contentType string, body io.Reader) error {
-			if media, _, _ := mime.ParseMediaType(contentType); media == "application/json" {
-				return a.readWhole(body)
-			}
-			return a.readStream(body)
-		},
-	})
-	if err != nil {
-		return nil, err
+	for {
+		a := newAnswer(req)
+		sent := m.body(req, entries)
+		err = m.client.Do(ctx, wire.Post{
+			Path: m.path, Header: header, Body: wire.JSON(sent), Tools: len(req.Tools) > 0,
+			Read: a.read, Received: a.received,
+		})
+		if err == nil {
+			r, err := a.response(m.vendor)
+			return r, wire.Cost(err, a.received)
+		}
+		if !m.client.Adapt(err, sent.params()...) {
+			return nil, err
+		}
 	}
-	return a.response(m.vendor)
+}
+
+// Adapted tells what the endpoint refused and is sent otherwise now.
+func (m *Model) Adapted() []string { return m.client.Adapted() }
+
+// params are the parameters that a server of this wire may not know and that can
+// be done without.
+func (r request) params() []wire.Param {
+	var list []wire.Param
+	if r.cached {
+		list = append(list, wire.Param{Name: cacheControl})
+	}
+	if r.ToolChoice != nil {
+		list = append(list, wire.Param{Name: "tool_choice"})
+	}
+	if r.Stream {
+		list = append(list, wire.Param{Name: "stream"})
+	}
+	return list
 }
 
 func (m *Model) header() (http.Header, error) {

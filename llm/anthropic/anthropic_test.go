@@ -44,10 +44,12 @@ func ask(m *anthropic.Model, tools ...llm.Tool) (*llm.Response, error) {
 }
 
 const (
-	head     = `{"type":"message_start","message":{"content":[],"usage":{"input_tokens":3,"output_tokens":1}}}`
-	textHi   = `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hi"}}`
-	endTurn  = `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":5}}`
-	stop     = `{"type":"message_stop"}`
+	head    = `{"type":"message_start","message":{"content":[],"usage":{"input_tokens":3,"output_tokens":1}}}`
+	textHi  = `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hi"}}`
+	endTurn = `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":5}}`
+	over    = `{"type":"message_stop"}`
+	// stop ends an answer well; it is two events.
+	stop     = `{"type":"message_delta","delta":{"stop_reason":"end_turn"}}` + "\n\ndata: " + over
 	failWith = `{"type":"error","error":{"type":"%s","message":"%s"}}`
 )
 
@@ -72,7 +74,7 @@ func TestRejections(t *testing.T) {
 		{name: "no room for the answer", status: 400, body: fails("invalid_request_error", "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"), want: llm.ContextOverflow},
 		{name: "request too large", status: 413, body: fails("request_too_large", "Request exceeds the maximum size"), want: llm.ContextOverflow},
 		{name: "bad request", status: 400, body: fails("invalid_request_error", "messages.1: roles must alternate"), want: llm.BadRequest, words: "roles must alternate"},
-		{name: "no credit", status: 400, body: fails("invalid_request_error", "Your credit balance is too low"), want: llm.BadRequest},
+		{name: "no credit", status: 400, body: fails("invalid_request_error", "Your credit balance is too low"), want: llm.Quota},
 		{name: "server", status: 500, body: fails("api_error", "Internal server error"), want: llm.ServerError},
 		{name: "gateway", status: 504, body: `<html>timeout</html>`, want: llm.ServerError},
 	}
@@ -111,8 +113,9 @@ func TestStreams(t *testing.T) {
 		{"whole", []string{head, textHi, deltaAt(0), endTurn, stop}, "Hi!", "", ""},
 		{"without head", []string{textHi, endTurn, stop}, "Hi", "", ""},
 		{"unknown events", []string{head, `{"type":"new_thing","delta":{"x":1}}`, textHi, endTurn, stop, `not JSON`}, "Hi", "", ""},
-		{"without reason", []string{head, textHi, stop}, "Hi", "", ""},
+		{"without reason", []string{head, textHi, over}, "", llm.CutStream, "without a stop_reason"},
 		{"cut after the reason", []string{head, textHi, endTurn}, "", llm.CutStream, "after 2 bytes of text and 0 calls"},
+		{"C7 whole but for its marker", []string{head, textHi, `{"type":"content_block_stop","index":0}`, endTurn}, "Hi", "", ""},
 		{"cut", []string{head, textHi}, "", llm.CutStream, "before message_stop"},
 		{"nothing", nil, "", llm.CutStream, "before message_stop"},
 		{"no message", []string{stop}, "", llm.Malformed, "no message"},
@@ -146,11 +149,11 @@ func TestStreams(t *testing.T) {
 
 func TestFinish(t *testing.T) {
 	for reason, want := range map[string]llm.Finish{
-		"end_turn": llm.FinishStop, "stop_sequence": llm.FinishStop, "something_new": llm.FinishStop,
+		"end_turn": llm.FinishStop, "stop_sequence": llm.FinishStop,
 		"max_tokens": llm.FinishLength, "model_context_window_exceeded": llm.FinishLength, "pause_turn": llm.FinishLength,
 		"refusal": llm.FinishContentFilter,
 	} {
-		r, err := ask(serve(t, stream(head, textHi, `{"type":"message_delta","delta":{"stop_reason":"`+reason+`"}}`, stop)))
+		r, err := ask(serve(t, stream(head, textHi, `{"type":"message_delta","delta":{"stop_reason":"`+reason+`"}}`, over)))
 		if err != nil || r.Finish != want {
 			t.Errorf("%s: %+v, %v", reason, r, err)
 		}
@@ -161,7 +164,7 @@ func TestFinish(t *testing.T) {
 func TestUsage(t *testing.T) {
 	r, err := ask(serve(t, stream(
 		`{"type":"message_start","message":{"usage":{"input_tokens":10,"cache_creation_input_tokens":200,"cache_read_input_tokens":3000,"output_tokens":1}}}`,
-		textHi, `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":0,"output_tokens":42}}`, stop)))
+		textHi, `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":0,"output_tokens":42}}`, over)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +207,7 @@ func TestOpaqueBlocks(t *testing.T) {
 			start(3, `{"type":"thinking","thinking":"again","signature":"s2"}`),
 			start(4, `{"type":"tool_use","id":"toolu_1","name":"w","input":{},"caller":{"type":"direct"},"note":null}`),
 			delta(4, `"type":"input_json_delta","partial_json":"{\"n\": 1.50,"`), delta(4, `"type":"input_json_delta","partial_json":" \"n\":2}"`),
-			`{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`, stop)(w, r)
+			`{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`, over)(w, r)
 	}
 	m := serve(t, handler)
 	r, err := ask(m)
@@ -399,7 +402,7 @@ func TestOddHistories(t *testing.T) {
 // session.
 func TestReasoningAlone(t *testing.T) {
 	events := stream(head, start(0, `{"type":"thinking","thinking":"Hm","signature":""}`),
-		`{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, stop)
+		`{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, over)
 	var body wireRequest
 	m := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&body)
@@ -471,8 +474,8 @@ func TestNotStreaming(t *testing.T) {
 	}
 	for body, want := range map[string]llm.Kind{
 		`{"type":"message","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"}`: "",
-		`{"type":"message","content":[`:   llm.Malformed,
-		`{}`:                              llm.Malformed,
+		`{"type":"message","content":[`:   llm.CutStream,
+		`{}`:                              llm.CutStream,
 		fails("overloaded_error", "busy"): llm.Overloaded,
 		`{"type":"message","content":[{"t":"x"}]}`: llm.Malformed,
 	} {

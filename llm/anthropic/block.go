@@ -47,6 +47,9 @@ type block struct {
 }
 
 func newBlock(start object) *block {
+	if start == nil {
+		start = object{}
+	}
 	b := &block{kind: start.text("type"), fields: start, grown: map[string]*strings.Builder{}}
 	if b.kind == "text" {
 		b.text.WriteString(start.text("text"))
@@ -112,6 +115,9 @@ func (b *block) raw() json.RawMessage {
 func (b *block) arguments() string {
 	if b.input.Len() > 0 {
 		return b.input.String()
+	}
+	if wire.IsNull(b.fields["input"]) {
+		return ""
 	}
 	return string(b.fields["input"])
 }

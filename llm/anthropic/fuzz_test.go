@@ -14,18 +14,18 @@ import (
 // it can be sent back.
 func FuzzStream(f *testing.F) {
 	for _, s := range []string{
-		`{"type":"message_start","message":{"content":[{"type":"text","text":"x"}],"usage":{"input_tokens":3}}}` + "\n\n" + `data: {"type":"message_stop"}`,
+		`{"type":"message_start","message":{"content":[{"type":"text","text":"x"}],"usage":{"input_tokens":3}}}` + "\n\n" + `data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}` + "\n\n" + `data: {"type":"message_stop"}`,
 		`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":1,"signature":"a"}}` + "\n\n" +
-			`data: {"type":"content_block_delta","index":0,"delta":{"signature":"\u12ab","thinking":"x"}}` + "\n\n" + `data: {"type":"message_stop"}`,
+			`data: {"type":"content_block_delta","index":0,"delta":{"signature":"\u12ab","thinking":"x"}}` + "\n\n" + `data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}` + "\n\n" + `data: {"type":"message_stop"}`,
 		`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":[1],"x":{}}}` + "\n\n" +
-			`data: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":7}}` + "\n\n" + `data: {"type":"message_stop"}`,
+			`data: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":7}}` + "\n\n" + `data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}` + "\n\n" + `data: {"type":"message_stop"}`,
 		`{"type":"error","error":{"type":"overloaded_error"}}`,
 	} {
 		f.Add([]byte("data: " + s + "\n\n"))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a := newAnswer(&llm.Request{})
-		if a.readStream(bytes.NewReader(data)) != nil {
+		if a.read(wire.NewBody(bytes.NewReader(data))) != nil {
 			return
 		}
 		r, err := a.response("v")

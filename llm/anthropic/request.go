@@ -20,7 +20,11 @@ type request struct {
 	ToolChoice json.RawMessage   `json:"tool_choice,omitempty"`
 	Messages   []turn            `json:"messages"`
 	Stream     bool              `json:"stream"`
+
+	cached bool // a block says what the vendor should keep
 }
+
+const cacheControl = "cache_control"
 
 // turn is one message on the wire. Neighbours have different roles.
 type turn struct {
@@ -30,10 +34,13 @@ type turn struct {
 
 // cached marks a block as the end of what the vendor should keep in its cache:
 // everything before it, in the order tools, system, messages.
-var cached = object{"cache_control": json.RawMessage(`{"type":"ephemeral"}`)}
+var cached = object{cacheControl: json.RawMessage(`{"type":"ephemeral"}`)}
 
-func (m *Model) body(req *llm.Request, entries []wire.Entry) []byte {
-	r := request{Model: m.client.Model(), MaxTokens: m.client.MaxTokens(req), Stream: true}
+func (m *Model) body(req *llm.Request, entries []wire.Entry) request {
+	r := request{
+		Model: m.client.Model(), MaxTokens: m.client.MaxTokens(req), Stream: !m.client.Without("stream"),
+		cached: !m.client.Without(cacheControl),
+	}
 	if r.MaxTokens == 0 {
 		r.MaxTokens = DefaultMaxTokens
 	}
@@ -43,15 +50,26 @@ func (m *Model) body(req *llm.Request, entries []wire.Entry) []byte {
 	}
 	if len(r.Tools) == 0 {
 		r.Tools, r.ToolChoice = formerTools(entries)
+		if m.client.Without("tool_choice") {
+			r.ToolChoice = nil
+		}
 	}
 	if strings.TrimSpace(req.System) != "" {
-		r.System = []json.RawMessage{splice(textBlock(req.System), cached)}
+		r.System = []json.RawMessage{r.end(textBlock(req.System))}
 	} else if n := len(r.Tools); n > 0 {
-		r.Tools[n-1] = splice(r.Tools[n-1], cached)
+		r.Tools[n-1] = r.end(r.Tools[n-1])
 	}
 	last := r.Messages[len(r.Messages)-1].Content
-	last[len(last)-1] = splice(last[len(last)-1], cached)
-	return wire.JSON(r)
+	last[len(last)-1] = r.end(last[len(last)-1])
+	return r
+}
+
+// end marks a block as the end of what is to be kept, if the server takes that.
+func (r request) end(block json.RawMessage) json.RawMessage {
+	if !r.cached {
+		return block
+	}
+	return splice(block, cached)
 }
 
 // turns makes roles alternate, as the vendor wants them: the results of a step are

@@ -2,9 +2,7 @@ package ollama
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"runnerd/llm"
@@ -12,10 +10,11 @@ import (
 	"runnerd/task"
 )
 
-// answer puts an answer together from its lines.
+// answer puts an answer together from its lines. What is beside the answer, such
+// as counts of tokens, never spoils it.
 type answer struct {
 	tools  bool
-	onText func(string)
+	stream *llm.ThinkFilter
 
 	text  strings.Builder
 	calls []task.ToolCall
@@ -23,40 +22,37 @@ type answer struct {
 	// grown are the message's unknown strings, as they are written in JSON and
 	// without their quotes: joined so, each keeps its bytes.
 	grown map[string]*strings.Builder
-	last  line // the one that says done
-}
-
-// line is one line of a stream, or a whole answer.
-type line struct {
-	Message    object          `json:"message"`
-	Done       bool            `json:"done"`
-	DoneReason string          `json:"done_reason"`
-	Input      int64           `json:"prompt_eval_count"`
-	Output     int64           `json:"eval_count"`
-	Error      json.RawMessage `json:"error"`
+	usage task.Usage
+	over  bool // the line that says done was seen
+	end   string
 }
 
 func newAnswer(req *llm.Request) *answer {
-	return &answer{tools: len(req.Tools) > 0, onText: req.OnText, grown: map[string]*strings.Builder{}}
+	return &answer{tools: len(req.Tools) > 0, stream: llm.NewThinkFilter(req.OnText), grown: map[string]*strings.Builder{}}
 }
 
-// read takes lines until one says done. It is lenient about the breaks between
-// them.
-func (a *answer) read(body io.Reader) error {
-	lines := json.NewDecoder(body)
-	for !a.last.Done {
-		var raw json.RawMessage
-		err := lines.Decode(&raw)
-		var bad *json.SyntaxError
-		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-			return nil // response sees that done is missing
-		case errors.As(err, &bad):
-			return malformed("read answer: %s", err)
-		case err != nil:
+// received is what has come so far.
+func (a *answer) received() (task.Usage, int) {
+	n := a.text.Len()
+	for _, c := range a.calls {
+		n += len(c.Name) + len(c.Arguments)
+	}
+	for _, s := range a.grown {
+		n += s.Len()
+	}
+	return a.usage, n
+}
+
+// read takes lines until one says done.
+func (a *answer) read(body *wire.Body) error {
+	for ev, err := range body.Events() {
+		if err != nil {
 			return err
 		}
-		if err := a.take(raw); err != nil {
+		if ev.Done { // no marker of this wire, but some proxies write it
+			return nil
+		}
+		if err := a.take(ev.Data); err != nil || a.over {
 			return err
 		}
 	}
@@ -64,43 +60,50 @@ func (a *answer) read(body io.Reader) error {
 }
 
 func (a *answer) take(raw json.RawMessage) error {
-	var l line
+	var l wire.Object
 	if err := json.Unmarshal(raw, &l); err != nil {
-		return malformed("read answer: %s", err)
+		return wire.Malformed("read answer: %s", err)
 	}
-	if len(l.Error) > 0 && string(l.Error) != "null" {
-		return wire.ParseComplaint(raw).Classify(a.tools)
+	if c, said := wire.ComplaintIn(raw, wire.Parse(l["message"]) != nil || l.Has("done")); said {
+		return c.Classify(a.tools)
 	}
-	a.last = l
-	a.say(l.Message.text("content"))
-	if raw := l.Message["tool_calls"]; len(raw) > 0 {
+	if n, ok := wire.Count(l["prompt_eval_count"]); ok {
+		a.usage.Input = n
+	}
+	if n, ok := wire.Count(l["eval_count"]); ok {
+		a.usage.Output = n
+	}
+	_ = json.Unmarshal(l["done"], &a.over) // anything but true is no end
+	a.end = l.Text("done_reason")
+	message := object(wire.Parse(l["message"]))
+	a.say(message.text("content"))
+	if raw := message["tool_calls"]; len(raw) > 0 {
 		if err := a.takeCalls(raw); err != nil {
 			return err
 		}
 	}
-	a.grow(l.Message.without("role", "content", "tool_calls"))
+	a.grow(message.without("role", "content", "tool_calls"))
 	return nil
 }
 
 func (a *answer) say(text string) {
 	a.text.WriteString(text)
-	if text != "" && a.onText != nil {
-		a.onText(text)
-	}
+	a.stream.Add(text)
 }
 
 func (a *answer) takeCalls(raw json.RawMessage) error {
-	var calls []object
-	if err := json.Unmarshal(raw, &calls); err != nil {
-		return malformed("read tool_calls: %s", err)
+	calls, ok := wire.List(raw)
+	if !ok {
+		return wire.Malformed("read tool_calls: want a list")
 	}
-	for _, c := range calls {
-		var function object
-		if err := json.Unmarshal(c["function"], &function); err != nil {
-			return malformed("read the function of call %d: %s", len(a.calls)+1, err)
+	for _, raw := range calls {
+		c := object(wire.Parse(raw))
+		function := object(wire.Parse(c["function"]))
+		if function == nil {
+			return wire.Malformed("read call %d: it has no function", len(a.calls)+1)
 		}
 		if len(a.calls) >= wire.MaxCalls {
-			return malformed("more than %d calls in one answer", wire.MaxCalls)
+			return wire.Malformed("more than %d calls in one answer", wire.MaxCalls)
 		}
 		a.calls = append(a.calls, task.ToolCall{ID: c.text("id"), Name: function.text("name"), Arguments: arguments(function["arguments"])})
 		a.extra.Calls = append(a.extra.Calls, callExtra{Call: c.without("function"), Function: function.without("name", "arguments")})
@@ -135,33 +138,21 @@ func (a *answer) grow(fields object) {
 	}
 }
 
-func malformed(format string, args ...any) error {
-	return &llm.Error{Kind: llm.Malformed, Message: fmt.Sprintf(format, args...)}
-}
-
 // response checks that the answer is whole and turns it into neutral form.
 func (a *answer) response(vendor string) (*llm.Response, error) {
-	if !a.last.Done {
+	if !a.over {
 		return nil, &llm.Error{Kind: llm.CutStream, Message: fmt.Sprintf(
 			"the stream ended before its done line, after %d bytes of text and %d calls", a.text.Len(), len(a.calls))}
 	}
 	for name, s := range a.grown {
 		a.extra.Message[name] = json.RawMessage(`"` + s.String() + `"`)
 	}
-	return &llm.Response{
-		Text: a.text.String(), Calls: wire.Calls(a.calls), Finish: a.finished(),
-		Usage:  task.Usage{Input: a.last.Input, Output: a.last.Output},
-		Opaque: a.extra.encode(), Vendor: vendor,
-	}, nil
-}
-
-// finished tells how the answer ended: done_reason is stop for calls too.
-func (a *answer) finished() llm.Finish {
-	switch {
-	case a.last.DoneReason == "length":
-		return llm.FinishLength
-	case len(a.calls) > 0:
-		return llm.FinishToolCalls
+	a.stream.End()
+	r := &llm.Response{Calls: wire.Calls(a.calls), Usage: a.usage, Opaque: a.extra.encode(), Vendor: vendor}
+	r.Text, r.Reasoning = llm.SplitThinking(a.text.String())
+	var err error
+	if r.Finish, err = wire.OllamaEnds.Judge(a.end, len(r.Calls)); err != nil {
+		return nil, err
 	}
-	return llm.FinishStop
+	return r, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -70,15 +69,41 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 	if key != "" {
 		header.Set("Authorization", "Bearer "+key)
 	}
-	a := newAnswer(req)
-	err = m.client.Do(ctx, wire.Post{
-		Path: m.path, Header: header, Body: m.body(req, entries), Tools: len(req.Tools) > 0,
-		Read: func(_ string, body io.Reader) error { return a.read(body) },
-	})
-	if err != nil {
-		return nil, m.explain(err)
+	for {
+		a := newAnswer(req)
+		sent := m.body(req, entries)
+		err = m.client.Do(ctx, wire.Post{
+			Path: m.path, Header: header, Body: wire.JSON(sent), Tools: len(req.Tools) > 0,
+			Read: a.read, Received: a.received,
+		})
+		if err == nil {
+			r, err := a.response(m.vendor)
+			return r, wire.Cost(err, a.received)
+		}
+		if !m.client.Adapt(err, sent.params()...) {
+			m.explain(err)
+			return nil, err
+		}
 	}
-	return a.response(m.vendor)
+}
+
+// Adapted tells what the server refused and is sent otherwise now.
+func (m *Model) Adapted() []string { return m.client.Adapted() }
+
+// params are the parameters that a server of this wire may not know and that can
+// be done without.
+func (r request) params() []wire.Param {
+	var list []wire.Param
+	if r.Truncate != nil {
+		list = append(list, wire.Param{Name: "truncate"})
+	}
+	if r.Shift != nil {
+		list = append(list, wire.Param{Name: "shift"})
+	}
+	if r.Stream {
+		list = append(list, wire.Param{Name: "stream"})
+	}
+	return list
 }
 
 var (
@@ -87,17 +112,13 @@ var (
 )
 
 // explain adds to a server's words what it leaves to be guessed.
-func (m *Model) explain(err error) error {
-	var e *llm.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	said := *e
+func (m *Model) explain(err error) {
+	var said *llm.Error
 	switch {
+	case !errors.As(err, &said):
 	case said.Kind == llm.NotFound && missingWords.MatchString(said.Message):
 		said.Message += "; run: ollama pull " + m.client.Model()
 	case (said.Kind == llm.BadRequest || said.Kind == llm.ServerError) && overflowWords.MatchString(said.Message):
 		said.Kind = llm.ContextOverflow
 	}
-	return &said
 }

@@ -93,13 +93,14 @@ func TestStreams(t *testing.T) {
 		words string
 	}{
 		{"whole", []string{sayHi, sayHi, done, "after it"}, "HiHi", "", ""},
-		{"text in the last line", []string{`{"message":{"content":"Ho"},"done":true}`}, "Ho", "", ""},
-		{"no message", []string{`{"done":true,"done_reason":"load"}`}, "", "", ""},
+		{"text in the last line", []string{`{"message":{"content":"Ho"},"done":true,"done_reason":"stop"}`}, "Ho", "", ""},
+		{"no message", []string{`{"done":true,"done_reason":"load"}`}, "", llm.UnknownEnd, "load"},
+		{"without reason", []string{sayHi, `{"done":true}`}, "", llm.CutStream, "without a done_reason"},
 		{"cut between lines", []string{sayHi}, "", llm.CutStream, "after 2 bytes of text and 0 calls"},
-		{"cut in a line", []string{sayHi, done[:30]}, "", llm.CutStream, "before its done line"},
+		{"cut in a line", []string{sayHi, done[:30]}, "", llm.CutStream, "broke off"},
 		{"nothing", nil, "", llm.CutStream, "before its done line"},
 		{"not JSON", []string{sayHi, "<html>"}, "", llm.Malformed, "read answer"},
-		{"another type", []string{`[1]`}, "", llm.Malformed, "read answer"},
+		{"another type", []string{`1`}, "", llm.Malformed, "read answer"},
 		{"error in the stream", []string{sayHi, `{"error":"an error was encountered while running the model: CUDA error"}`}, "", llm.ServerError, "CUDA error"},
 		{"overflow in the stream", []string{`{"error":"context length exceeded: the prompt exceeds the context window"}`}, "", llm.ContextOverflow, ""},
 		{"calls of the wrong type", []string{`{"message":{"tool_calls":"x"},"done":true}`}, "", llm.Malformed, "tool_calls"},

@@ -18,8 +18,8 @@ type request struct {
 	Stream   bool              `json:"stream"`
 	// Truncate and Shift are false: the server shall refuse what does not fit
 	// and not silently forget the beginning.
-	Truncate bool    `json:"truncate"`
-	Shift    bool    `json:"shift"`
+	Truncate *bool   `json:"truncate,omitempty"`
+	Shift    *bool   `json:"shift,omitempty"`
 	Options  options `json:"options"`
 }
 
@@ -37,10 +37,17 @@ type tool struct {
 	} `json:"function"`
 }
 
-func (m *Model) body(req *llm.Request, entries []wire.Entry) []byte {
+func (m *Model) body(req *llm.Request, entries []wire.Entry) request {
+	no := new(bool)
 	r := request{
-		Model: m.client.Model(), Stream: true,
+		Model: m.client.Model(), Stream: !m.client.Without("stream"), Truncate: no, Shift: no,
 		Options: options{NumCtx: m.context, NumPredict: m.client.MaxTokens(req)},
+	}
+	if m.client.Without("truncate") {
+		r.Truncate = nil
+	}
+	if m.client.Without("shift") {
+		r.Shift = nil
 	}
 	if req.System != "" {
 		r.Messages = append(r.Messages, wire.JSON(message{Role: "system", Content: req.System}))
@@ -51,7 +58,7 @@ func (m *Model) body(req *llm.Request, entries []wire.Entry) []byte {
 		w.Function.Name, w.Function.Description, w.Function.Parameters = t.Name, t.Description, wire.Schema(t.InputSchema)
 		r.Tools = append(r.Tools, w)
 	}
-	return wire.JSON(r)
+	return r
 }
 
 // message is one message on the wire.
@@ -72,7 +79,7 @@ func messages(entries []wire.Entry) []json.RawMessage {
 		switch e.Role {
 		case task.RoleTool:
 			for _, r := range e.Results {
-				out = append(out, wire.JSON(message{Role: "tool", Content: r.Text, ToolName: r.Name, ToolCallID: ids[r.CallID]}))
+				out = append(out, wire.JSON(message{Role: "tool", Content: r.Said(), ToolName: r.Name, ToolCallID: ids[r.CallID]}))
 			}
 		case task.RoleAssistant:
 			var raw json.RawMessage

@@ -3,30 +3,32 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
-
-	"github.com/tmaxmax/go-sse"
 
 	"runnerd/llm"
 	"runnerd/llm/internal/wire"
 	"runnerd/task"
 )
 
-// answer puts an answer together from its chunks.
+// answer puts an answer together from its chunks. What is beside the answer, such
+// as counts of tokens, never spoils it.
 type answer struct {
 	tools  bool
-	onText func(string)
+	stream *llm.ThinkFilter
 
 	text    strings.Builder
+	thought strings.Builder // reasoning that came as a part of the content
 	refused bool
 	calls   []*call
-	extra   growing
-	finish  string
-	usage   task.Usage
+	// loose tells that two calls had the same index: it says no more whose a
+	// fragment is.
+	loose  bool
+	extra  growing
+	finish string
+	usage  task.Usage
 
 	began bool // a choice was seen
-	done  bool // [DONE] was seen
+	over  bool // the end marker was seen
 }
 
 // call is one tool call as it grows.
@@ -38,108 +40,113 @@ type call struct {
 }
 
 func newAnswer(req *llm.Request) *answer {
-	return &answer{tools: len(req.Tools) > 0, onText: req.OnText, extra: growing{}}
+	return &answer{tools: len(req.Tools) > 0, stream: llm.NewThinkFilter(req.OnText), extra: growing{}}
 }
 
-// chunk is one event of a stream, or a whole answer with message for delta.
-type chunk struct {
-	Choices []struct {
-		Index        int    `json:"index"`
-		Delta        object `json:"delta"`
-		Message      object `json:"message"`
-		FinishReason string `json:"finish_reason"`
-	} `json:"choices"`
-	Usage *usage          `json:"usage"`
-	Error json.RawMessage `json:"error"`
+// received is what has come so far.
+func (a *answer) received() (task.Usage, int) {
+	n := a.text.Len() + a.thought.Len()
+	for _, c := range a.calls {
+		n += len(c.name) + c.arguments.Len()
+	}
+	return a.usage, n
 }
 
-type usage struct {
-	PromptTokens     int64 `json:"prompt_tokens"`
-	CompletionTokens int64 `json:"completion_tokens"`
-	Details          struct {
-		CachedTokens int64 `json:"cached_tokens"`
-		WriteTokens  int64 `json:"cache_write_tokens"`
-	} `json:"prompt_tokens_details"`
-}
-
-func (a *answer) readStream(body io.Reader) error {
-	for ev, err := range sse.Read(body, &sse.ReadConfig{MaxEventSize: int(llm.DefaultMaxBytes)}) {
-		if err != nil {
-			if a.finish != "" {
-				return nil // the answer is whole; only what follows it is lost
-			}
+func (a *answer) read(body *wire.Body) error {
+	for ev, err := range body.Events() {
+		switch {
+		case err != nil && a.finish != "" && llm.ErrorKind(err) == "":
+			return nil // the answer is whole; only what follows it is lost
+		case err != nil:
 			return err
-		}
-		if strings.TrimSpace(ev.Data) == "[DONE]" {
-			a.done = true
+		case ev.Done:
+			a.over = true
 			return nil
+		case ev.Type == "error":
+			return wire.ParseComplaint(ev.Data).Classify(a.tools)
 		}
-		if ev.Type == "error" {
-			return wire.ParseComplaint([]byte(ev.Data)).Classify(a.tools)
-		}
-		if err := a.take([]byte(ev.Data)); err != nil {
+		if err := a.take(ev.Data); err != nil {
 			return err
+		}
+		if a.finish != "" {
+			body.Settle()
 		}
 	}
 	return nil
 }
 
-// readWhole reads the answer of a server that does not stream.
-func (a *answer) readWhole(body io.Reader) error {
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
-	a.done = true
-	return a.take(data)
-}
-
+// take adds one chunk of a stream, or a whole answer.
 func (a *answer) take(data []byte) error {
-	var c chunk
-	if err := json.Unmarshal(data, &c); err != nil {
-		return &llm.Error{Kind: llm.Malformed, Message: "read answer: " + err.Error(), Err: err}
+	var chunk wire.Object
+	if err := json.Unmarshal(data, &chunk); err != nil {
+		return wire.Malformed("read answer: %s", err)
 	}
-	if !isNull(c.Error) {
-		return wire.ParseComplaint(data).Classify(a.tools)
+	if c, said := wire.ComplaintIn(data, chunk.Has("choices")); said {
+		return c.Classify(a.tools)
 	}
-	if c.Usage != nil {
-		a.usage = task.Usage{Input: c.Usage.PromptTokens, Output: c.Usage.CompletionTokens,
-			CacheRead: c.Usage.Details.CachedTokens, CacheWrite: c.Usage.Details.WriteTokens}
+	a.takeUsage(wire.Parse(chunk["usage"]))
+	choices, ok := wire.List(chunk["choices"])
+	if !ok {
+		return wire.Malformed("read choices: want a list")
 	}
-	for _, choice := range c.Choices {
-		if choice.Index != 0 {
+	for _, raw := range choices {
+		choice := wire.Parse(raw)
+		if n, _ := wire.Count(choice["index"]); choice == nil || n != 0 {
 			continue
 		}
+		if choice.Has("error") {
+			return wire.ParseComplaint(raw).Classify(a.tools)
+		}
 		a.began = true
-		delta := choice.Delta
+		a.takeUsage(wire.Parse(choice["usage"])) // some put it here
+		delta := wire.Parse(choice["delta"])
 		if delta == nil {
-			delta = choice.Message
+			delta = wire.Parse(choice["message"])
 		}
 		if err := a.takeDelta(delta); err != nil {
 			return err
 		}
-		if choice.FinishReason != "" {
-			a.finish = choice.FinishReason
+		if reason := choice.Text("finish_reason"); reason != "" {
+			a.finish = reason
 		}
 	}
 	return nil
 }
 
-func (a *answer) takeDelta(delta object) error {
-	a.say(content(delta["content"]))
-	if refusal := content(delta["refusal"]); refusal != "" {
+// takeUsage keeps the newest count of each kind.
+func (a *answer) takeUsage(u wire.Object) {
+	details := wire.Parse(u["prompt_tokens_details"])
+	for _, c := range []struct {
+		to  *int64
+		raw json.RawMessage
+	}{
+		{&a.usage.Input, u["prompt_tokens"]}, {&a.usage.Output, u["completion_tokens"]},
+		{&a.usage.CacheRead, details["cached_tokens"]}, {&a.usage.CacheWrite, details["cache_write_tokens"]},
+	} {
+		if n, ok := wire.Count(c.raw); ok {
+			*c.to = n
+		}
+	}
+}
+
+func (a *answer) takeDelta(delta wire.Object) error {
+	text, thought := content(delta["content"])
+	a.say(text)
+	a.thought.WriteString(thought)
+	if refusal, _ := content(delta["refusal"]); refusal != "" {
 		a.refused = true
 		a.say(refusal)
 	}
-	if !isNull(delta["tool_calls"]) {
-		var calls []object
-		if err := json.Unmarshal(delta["tool_calls"], &calls); err != nil {
-			return &llm.Error{Kind: llm.Malformed, Message: "read tool_calls: " + err.Error(), Err: err}
-		}
-		for i, c := range calls {
-			if err := a.takeCall(i, c); err != nil {
-				return err
-			}
+	calls, ok := wire.List(delta["tool_calls"])
+	if !ok {
+		return wire.Malformed("read tool_calls: want a list")
+	}
+	if delta.Has("function_call") { // the older form, which has room for one
+		calls = append(calls, wire.JSON(map[string]any{"index": 0, "function": delta["function_call"]}))
+	}
+	for i, c := range calls {
+		if err := a.takeCall(i, wire.Parse(c)); err != nil {
+			return err
 		}
 	}
 	a.extra.merge(delta, "role", "content", "refusal", "tool_calls", "function_call", "name", "annotations", "audio")
@@ -147,82 +154,125 @@ func (a *answer) takeDelta(delta object) error {
 }
 
 func (a *answer) say(text string) {
-	if text == "" {
-		return
-	}
 	a.text.WriteString(text)
-	if a.onText != nil {
-		a.onText(text)
-	}
+	a.stream.Add(text)
 }
 
-// content is the text of a content field: a string, or a list of parts.
-func content(raw json.RawMessage) string {
+// content is the text of a content field and the reasoning in it: a string, or a
+// list of parts.
+func content(raw json.RawMessage) (text, thought string) {
 	var s string
-	if isNull(raw) || json.Unmarshal(raw, &s) == nil {
-		return s
+	if wire.IsNull(raw) || json.Unmarshal(raw, &s) == nil {
+		return s, ""
 	}
-	var parts []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(raw, &parts) != nil {
-		return ""
-	}
+	parts, _ := wire.List(raw)
 	for _, p := range parts {
-		if p.Type == "text" || p.Type == "output_text" {
-			s += p.Text
+		part := wire.Parse(p)
+		if part == nil {
+			text += plain(p)
+			continue
+		}
+		switch part.Text("type") {
+		case "text", "output_text", "":
+			text += part.Text("text")
+		case "thinking":
+			inner, _ := content(part["thinking"])
+			thought += inner
 		}
 	}
-	return s
+	return text, thought
 }
 
-// takeCall adds a fragment to the call that it belongs to. Most servers number
-// the calls; some give every call the number 0, or none, and tell them apart by
-// id; some give each fragment an id of its own, but only the first a name.
-func (a *answer) takeCall(pos int, delta object) error {
-	var d struct {
-		Index    *int   `json:"index"`
-		ID       string `json:"id"`
-		Function struct {
-			Name      string          `json:"name"`
-			Arguments json.RawMessage `json:"arguments"`
-		} `json:"function"`
+// takeCall adds a fragment to the call that it belongs to.
+func (a *answer) takeCall(pos int, delta wire.Object) error {
+	if delta == nil {
+		return nil
 	}
-	if err := json.Unmarshal(wire.JSON(delta), &d); err != nil {
-		return &llm.Error{Kind: llm.Malformed, Message: "read tool call: " + err.Error(), Err: err}
+	function := wire.Parse(delta["function"])
+	if function == nil {
+		function = delta // some leave out the level between
 	}
-	index := pos
-	if d.Index != nil {
-		index = *d.Index
-	} else if d.ID == "" && d.Function.Name == "" && len(a.calls) > 0 {
-		index = a.calls[len(a.calls)-1].index
+	f := fragment{index: pos, id: plain(delta["id"]), name: function.Text("name"), arguments: plain(function["arguments"])}
+	if n, ok := wire.Count(delta["index"]); ok {
+		f.index, f.numbered = int(n), true
 	}
-	c := a.find(index)
-	if c == nil || (d.Function.Name != "" && c.differs(d.ID, d.Index != nil)) {
+	c := a.callOf(f)
+	if c == nil {
 		if len(a.calls) >= wire.MaxCalls {
-			return &llm.Error{Kind: llm.Malformed, Message: fmt.Sprintf("more than %d calls in one answer", wire.MaxCalls)}
+			return wire.Malformed("more than %d calls in one answer", wire.MaxCalls)
 		}
-		c = &call{index: index, extra: growing{}}
+		a.loose = a.loose || a.find(f.index) != nil
+		c = &call{index: f.index, extra: growing{}}
 		a.calls = append(a.calls, c)
 	}
 	if c.id == "" {
-		c.id = d.ID
+		c.id = f.id
 	}
-	if c.name != d.Function.Name { // some repeat the whole name with each fragment
-		c.name += d.Function.Name
+	if c.name != f.name { // some repeat the whole name with each fragment
+		c.name += f.name
 	}
-	c.arguments.WriteString(plainArguments(d.Function.Arguments))
-	c.extra.merge(delta, "index", "id", "type", "function")
+	c.arguments.WriteString(f.arguments)
+	c.extra.merge(delta, "index", "id", "type", "function", "name", "arguments")
 	return nil
 }
 
-// differs tells whether a named fragment begins another call than c.
-func (c *call) differs(id string, numbered bool) bool {
-	if id != "" && c.id != "" {
-		return id != c.id
+// fragment is what a piece of a call says of whose it is.
+type fragment struct {
+	index     int
+	numbered  bool
+	id, name  string
+	arguments string
+}
+
+// callOf returns the call that a fragment continues; nil if it begins one. Most
+// servers number the calls; some give every call the number 0, none, or the tail
+// of a call another than its head, and tell them apart by id; some give each
+// fragment an id of its own, but only the first a name. So a known id decides
+// first, and what has neither id nor name and no call of its number continues the
+// newest call.
+func (a *answer) callOf(f fragment) *call {
+	if len(a.calls) == 0 {
+		return nil
 	}
-	return !numbered
+	newest := a.calls[len(a.calls)-1]
+	numbered := a.find(f.index)
+	if a.loose || !f.numbered {
+		numbered = nil
+	}
+	if known := a.byID(f.id); known != nil && !known.complete(f) {
+		return known
+	}
+	switch {
+	case f.name == "" && numbered != nil:
+		return numbered
+	case f.name == "":
+		return newest
+	case numbered != nil && (f.id == "" || numbered.id == "" || f.id == numbered.id) && !numbered.complete(f):
+		return numbered
+	}
+	return nil
+}
+
+// complete tells whether a named fragment must be another call than c, although
+// their ids or numbers agree.
+func (c *call) complete(f fragment) bool {
+	whole := json.Valid([]byte(c.arguments.String()))
+	switch {
+	case f.name == "" || c.name == "":
+		return false
+	case f.index != c.index:
+		return whole || f.name != c.name
+	}
+	return f.id == "" && whole && strings.TrimSpace(f.arguments) != ""
+}
+
+func (a *answer) byID(id string) *call {
+	for i := len(a.calls) - 1; i >= 0 && id != ""; i-- {
+		if a.calls[i].id == id {
+			return a.calls[i]
+		}
+	}
+	return nil
 }
 
 // find returns the newest call of an index.
@@ -235,11 +285,11 @@ func (a *answer) find(index int) *call {
 	return nil
 }
 
-// plainArguments is the string that arguments are, or the bytes of the object
-// that some servers send instead.
-func plainArguments(raw json.RawMessage) string {
+// plain is a string's value, or the bytes of anything else: some servers number
+// their ids, some send arguments as an object.
+func plain(raw json.RawMessage) string {
 	var s string
-	if isNull(raw) || json.Unmarshal(raw, &s) == nil {
+	if wire.IsNull(raw) || json.Unmarshal(raw, &s) == nil {
 		return s
 	}
 	return string(raw)
@@ -248,15 +298,16 @@ func plainArguments(raw json.RawMessage) string {
 // response checks that the answer is whole and turns it into neutral form.
 func (a *answer) response(vendor string) (*llm.Response, error) {
 	switch {
-	case a.finish == "" && !a.done:
+	case a.finish == "" && !a.over:
 		return nil, &llm.Error{Kind: llm.CutStream, Message: fmt.Sprintf(
 			"the stream ended before its end marker, after %d characters of text and %d calls", a.text.Len(), len(a.calls))}
-	case a.finish == "error":
-		return nil, &llm.Error{Kind: llm.ServerError, Message: "the vendor ended the answer with an error that it did not name"}
 	case !a.began:
-		return nil, &llm.Error{Kind: llm.Malformed, Message: "the answer holds no choice"}
+		return nil, wire.Malformed("the answer holds no choice")
 	}
-	r := &llm.Response{Text: a.text.String(), Usage: a.usage, Vendor: vendor}
+	a.stream.End()
+	r := &llm.Response{Usage: wire.Usage(a.usage), Vendor: vendor}
+	r.Text, r.Reasoning = llm.SplitThinking(a.text.String())
+	r.Reasoning = strings.TrimSpace(a.thought.String() + "\n" + r.Reasoning)
 	x := extra{Message: a.extra.object(), Calls: map[int]object{}}
 	for i, c := range a.calls {
 		r.Calls = append(r.Calls, task.ToolCall{ID: c.id, Name: c.name, Arguments: c.arguments.String()})
@@ -266,18 +317,12 @@ func (a *answer) response(vendor string) (*llm.Response, error) {
 	}
 	r.Calls = wire.Calls(r.Calls)
 	r.Opaque = x.encode()
-	r.Finish = a.finished()
-	return r, nil
-}
-
-func (a *answer) finished() llm.Finish {
-	switch {
-	case a.finish == "length":
-		return llm.FinishLength
-	case a.finish == "content_filter" || a.refused:
-		return llm.FinishContentFilter
-	case len(a.calls) > 0:
-		return llm.FinishToolCalls
+	var err error
+	if r.Finish, err = wire.OpenAIEnds.Judge(a.finish, len(r.Calls)); err != nil {
+		return nil, err
 	}
-	return llm.FinishStop
+	if a.refused {
+		r.Finish = llm.FinishContentFilter
+	}
+	return r, nil
 }

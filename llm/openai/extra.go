@@ -10,7 +10,7 @@ import (
 )
 
 // object is a JSON object whose values are kept as they came.
-type object map[string]json.RawMessage
+type object = wire.Object
 
 // extra is what an assistant message held beyond the fields that we know:
 // reasoning, signatures, whatever a vendor adds. It is stored as the message's
@@ -60,5 +60,3 @@ func splice(obj json.RawMessage, more object) json.RawMessage {
 	b.WriteByte('}')
 	return b.Bytes()
 }
-
-func isNull(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" }

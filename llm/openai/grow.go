@@ -15,7 +15,7 @@ type growing map[string]*value
 // merge adds a delta's fields to what came before; known fields are left out.
 func (g growing) merge(delta object, known ...string) {
 	for k, raw := range delta {
-		if slices.Contains(known, k) || isNull(raw) {
+		if slices.Contains(known, k) || wire.IsNull(raw) {
 			continue
 		}
 		if g[k] == nil {
@@ -71,7 +71,7 @@ func (v *value) add(raw json.RawMessage) {
 // before it continues that entry: routers stream reasoning so.
 func (v *value) addItem(raw json.RawMessage) {
 	var o object
-	if json.Unmarshal(raw, &o) != nil || isNull(o["index"]) {
+	if json.Unmarshal(raw, &o) != nil || wire.IsNull(o["index"]) {
 		v.list = append(v.list, &value{raw: bytes.Clone(raw)})
 		return
 	}
@@ -103,7 +103,7 @@ func (v *value) continues(o object) bool {
 // addFields lets the fields that stream in pieces grow and replaces the others.
 func (v *value) addFields(o object) {
 	for k, raw := range o {
-		if isNull(raw) && v.fields[k] != nil {
+		if wire.IsNull(raw) && v.fields[k] != nil {
 			continue
 		}
 		if v.fields[k] == nil || (k != "text" && k != "summary") {

@@ -1,15 +1,13 @@
 // Package openai speaks the chat-completions wire as a client of our own, to
 // OpenAI itself and to the servers that follow it: Ollama and llama.cpp, vLLM,
 // OpenRouter. It streams, keeps the exact bytes of arguments and every field of
-// an assistant message that it does not know, and never retries. The wiring
-// opens it for `provider: openai`.
+// an assistant message that it does not know, and asks again only without a
+// parameter that the endpoint refused. The wiring opens it for `provider: openai`.
 package openai
 
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -80,20 +78,43 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 	if key != "" {
 		header.Set("Authorization", "Bearer "+key)
 	}
-	a := newAnswer(req)
-	err = m.client.Do(ctx, wire.Post{
-		Path: "/chat/completions", Header: header, Body: m.body(req, entries), Tools: len(req.Tools) > 0,
-		Read: func(contentType string, body io.Reader) error {
-			if media, _, _ := mime.ParseMediaType(contentType); media == "application/json" {
-				return a.readWhole(body)
-			}
-			return a.readStream(body)
-		},
-	})
-	if err != nil {
-		return nil, err
+	for {
+		a := newAnswer(req)
+		sent := m.body(req, entries)
+		err = m.client.Do(ctx, wire.Post{
+			Path: "/chat/completions", Header: header, Body: wire.JSON(sent), Tools: len(req.Tools) > 0,
+			Read: a.read, Received: a.received,
+		})
+		if err == nil {
+			r, err := a.response(m.vendor)
+			return r, wire.Cost(err, a.received)
+		}
+		if !m.client.Adapt(err, sent.params()...) {
+			return nil, err
+		}
 	}
-	return a.response(m.vendor)
+}
+
+// Adapted tells what the endpoint refused and is sent otherwise now.
+func (m *Model) Adapted() []string { return m.client.Adapted() }
+
+// params are the parameters of a request that an endpoint may not know and that
+// can be done without, or under another name.
+func (r request) params() []wire.Param {
+	var list []wire.Param
+	if r.StreamOptions != nil {
+		list = append(list, wire.Param{Name: "stream_options"})
+	}
+	if r.Stream {
+		list = append(list, wire.Param{Name: "stream"})
+	}
+	if r.MaxTokens > 0 {
+		list = append(list, wire.Param{Name: MaxTokens, Instead: MaxCompletionTokens})
+	}
+	if r.MaxCompletion > 0 {
+		list = append(list, wire.Param{Name: MaxCompletionTokens, Instead: MaxTokens})
+	}
+	return list
 }
 
 // request is the body of a call. Its fields keep their order, so that equal
@@ -103,7 +124,7 @@ type request struct {
 	Messages      []json.RawMessage `json:"messages"`
 	Tools         []tool            `json:"tools,omitempty"`
 	Stream        bool              `json:"stream"`
-	StreamOptions streamOptions     `json:"stream_options"`
+	StreamOptions *streamOptions    `json:"stream_options,omitempty"`
 	MaxTokens     int               `json:"max_tokens,omitempty"`
 	MaxCompletion int               `json:"max_completion_tokens,omitempty"`
 }
@@ -123,9 +144,12 @@ type function struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-func (m *Model) body(req *llm.Request, entries []wire.Entry) []byte {
-	r := request{Model: m.client.Model(), Stream: true, StreamOptions: streamOptions{IncludeUsage: true}}
-	if m.param == MaxCompletionTokens {
+func (m *Model) body(req *llm.Request, entries []wire.Entry) request {
+	r := request{Model: m.client.Model(), Stream: !m.client.Without("stream")}
+	if r.Stream && !m.client.Without("stream_options") {
+		r.StreamOptions = &streamOptions{IncludeUsage: true}
+	}
+	if m.client.Name(m.param) == MaxCompletionTokens {
 		r.MaxCompletion = m.client.MaxTokens(req)
 	} else {
 		r.MaxTokens = m.client.MaxTokens(req)
@@ -140,7 +164,7 @@ func (m *Model) body(req *llm.Request, entries []wire.Entry) []byte {
 		r.Tools = append(r.Tools, tool{Type: "function", Function: function{
 			Name: t.Name, Description: t.Description, Parameters: wire.Schema(t.InputSchema)}})
 	}
-	return wire.JSON(r)
+	return r
 }
 
 // message is one message on the wire. Content is null beside calls without text.
@@ -165,7 +189,8 @@ func messages(e wire.Entry) []json.RawMessage {
 	case task.RoleTool:
 		var out []json.RawMessage
 		for _, r := range e.Results {
-			out = append(out, wire.JSON(message{Role: "tool", Content: &r.Text, ToolCallID: r.CallID}))
+			text := r.Said()
+			out = append(out, wire.JSON(message{Role: "tool", Content: &text, ToolCallID: r.CallID}))
 		}
 		return out
 	case task.RoleAssistant:

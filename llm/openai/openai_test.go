@@ -57,7 +57,7 @@ func TestRejections(t *testing.T) {
 	}{
 		{name: "rate limit", status: 429, body: `{"error":{"message":"Rate limit reached for gpt","type":"tokens","code":"rate_limit_exceeded"}}`,
 			want: llm.RateLimited, words: "Rate limit reached", retryAfter: "7", after: 7 * time.Second},
-		{name: "quota", status: 429, body: `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota"}}`, want: llm.BadRequest},
+		{name: "quota", status: 429, body: `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota"}}`, want: llm.Quota},
 		{name: "overloaded", status: 503, body: `{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}`, want: llm.Overloaded, words: "Loading model", retryAfter: "1.5", after: 1500 * time.Millisecond},
 		{name: "overloaded 529", status: 529, body: ``, want: llm.Overloaded},
 		{name: "server error", status: 500, body: `{"error":{"code":500,"message":"Failed to parse input at pos 3","type":"server_error"}}`, want: llm.ServerError},
@@ -81,7 +81,7 @@ func TestRejections(t *testing.T) {
 		{name: "filter", status: 400, body: `{"error":{"code":"content_filter","message":"The response was filtered"}}`, want: llm.ContentFilter},
 		{name: "validation", status: 400, body: `{"error":"messages: too few"}`, want: llm.BadRequest, words: "messages: too few"},
 		{name: "router's provider", status: 400, body: `{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"temperature is bad"}}}`, want: llm.BadRequest, words: "temperature is bad"},
-		{name: "payment", status: 402, body: `{"error":{"message":"Insufficient credits","code":402}}`, want: llm.BadRequest},
+		{name: "payment", status: 402, body: `{"error":{"message":"Insufficient credits","code":402}}`, want: llm.Quota},
 		{name: "request timeout", status: 408, body: ``, want: llm.Timeout, words: "Request Timeout"},
 	}
 	for _, tt := range tests {
@@ -143,7 +143,7 @@ func TestStreams(t *testing.T) {
 	}{
 		{"whole", []string{deltaHi, endStop, done}, "Hi", "", ""},
 		{"without DONE", []string{deltaHi, endStop}, "Hi", "", ""},
-		{"without finish", []string{deltaHi, done}, "Hi", "", ""},
+		{"without finish", []string{deltaHi, done}, "", llm.CutStream, "without a finish_reason"},
 		{"cut", []string{deltaHi}, "", llm.CutStream, "after 2 characters of text"},
 		{"nothing", nil, "", llm.CutStream, "before its end marker"},
 		{"no choice", []string{done}, "", llm.Malformed, "no choice"},
@@ -154,7 +154,7 @@ func TestStreams(t *testing.T) {
 		{"context in the stream", []string{`{"error":{"message":"prompt is too long"}}`}, "", llm.ContextOverflow, ""},
 		{"finish error", []string{deltaHi, `{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`}, "", llm.ServerError, ""},
 		{"other choices are left out", []string{deltaHi, `{"choices":[{"index":1,"delta":{"content":"no"}}]}`, endStop}, "Hi", "", ""},
-		{"parts", []string{`{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[]},{"type":"text","text":"Ho"}]}}]}`, done}, "Ho", "", ""},
+		{"parts", []string{`{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[]},{"type":"text","text":"Ho"}]}}]}`, endStop, done}, "Ho", "", ""},
 		{"calls of the wrong type", []string{`{"choices":[{"delta":{"tool_calls":"x"}}]}`, done}, "", llm.Malformed, "tool_calls"},
 	}
 	for _, tt := range tests {
@@ -178,7 +178,7 @@ func TestStreams(t *testing.T) {
 
 func TestFinish(t *testing.T) {
 	for reason, want := range map[string]llm.Finish{
-		"stop": llm.FinishStop, "length": llm.FinishLength, "content_filter": llm.FinishContentFilter, "eos": llm.FinishStop,
+		"stop": llm.FinishStop, "length": llm.FinishLength, "content_filter": llm.FinishContentFilter, "eos": llm.FinishStop, "STOP": llm.FinishStop,
 	} {
 		r, err := ask(serve(t, stream(deltaHi, `{"choices":[{"delta":{},"finish_reason":"`+reason+`"}]}`)))
 		if err != nil || r.Finish != want {
@@ -206,7 +206,7 @@ func TestCallShapes(t *testing.T) {
 		{"no arguments", []string{`{"tool_calls":[{"index":0,"id":"a","function":{"name":"w","arguments":""}}]}`, `{"tool_calls":[{"index":1,"id":"b","function":{"name":"w"}}]}`},
 			[]task.ToolCall{{ID: "a", Name: "w", Arguments: `{}`}, {ID: "b", Name: "w", Arguments: `{}`}}},
 		{"object arguments", []string{`{"tool_calls":[{"index":0,"id":"a","function":{"name":"w","arguments":{"b": 1, "a": 2}}}]}`},
-			[]task.ToolCall{{ID: "a", Name: "w", Arguments: `{"b":1,"a":2}`}}},
+			[]task.ToolCall{{ID: "a", Name: "w", Arguments: `{"b": 1, "a": 2}`}}},
 		{"name repeated", []string{`{"tool_calls":[{"index":0,"id":"a","function":{"name":"w","arguments":"{"}}]}`, `{"tool_calls":[{"index":0,"id":"a","function":{"name":"w","arguments":"}"}}]}`},
 			[]task.ToolCall{{ID: "a", Name: "w", Arguments: `{}`}}},
 		{"mixed order", []string{`{"tool_calls":[{"index":1,"id":"b","function":{"name":"v","arguments":"{"}},{"index":0,"id":"a","function":{"name":"w","arguments":"{"}}]}`,
@@ -219,7 +219,7 @@ func TestCallShapes(t *testing.T) {
 			for _, d := range tt.deltas {
 				events = append(events, `{"choices":[{"index":0,"delta":`+d+`}]}`)
 			}
-			r, err := ask(serve(t, stream(append(events, done)...)))
+			r, err := ask(serve(t, stream(append(events, endStop, done)...)))
 			if err != nil || fmt.Sprint(r.Calls) != fmt.Sprint(tt.want) {
 				t.Fatalf("got %+v, %v, want %+v", r, err, tt.want)
 			}
@@ -246,7 +246,7 @@ func TestUnknownFields(t *testing.T) {
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		got = body.Messages
 		stream(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"w","arguments":"{}"},"extra_content":{"sig":"s1"}}],"x_trace":{"n":1.50},"reasoning":"Let "}}]}`,
-			`{"choices":[{"delta":{"reasoning":"me see.","x_none":null}}]}`, done)(w, r)
+			`{"choices":[{"delta":{"reasoning":"me see.","x_none":null}}]}`, endStop, done)(w, r)
 	}
 	m := serve(t, handler)
 	r, err := ask(m)

@@ -19,9 +19,9 @@ func resolve(s string) (string, error) {
 // Each vendor is asked over its own wire, with its own name for the key.
 func TestVendors(t *testing.T) {
 	for vendor, tt := range map[string]struct{ path, header, key, answer string }{
-		provider.OpenAI:    {"/chat/completions", "Authorization", "Bearer sk-1", "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\ndata: [DONE]\n\n"},
-		provider.Anthropic: {"/v1/messages", "X-Api-Key", "sk-1", "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"Hi\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n"},
-		provider.Ollama:    {"/api/chat", "Authorization", "Bearer sk-1", `{"message":{"content":"Hi"},"done":true}`},
+		provider.OpenAI:    {"/chat/completions", "Authorization", "Bearer sk-1", "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"},
+		provider.Anthropic: {"/v1/messages", "X-Api-Key", "sk-1", "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"Hi\"}}\n\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n"},
+		provider.Ollama:    {"/api/chat", "Authorization", "Bearer sk-1", `{"message":{"content":"Hi"},"done":true,"done_reason":"stop"}`},
 	} {
 		t.Run(vendor, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

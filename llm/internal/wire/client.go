@@ -9,21 +9,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"runnerd/llm"
+	"runnerd/task"
 )
 
 // Client posts requests to one endpoint. It never retries, follows a redirect
 // only within its host, and uses a proxy only if it is told to.
 type Client struct {
+	// Dialect is what the endpoint does not take; see Adapt.
+	Dialect
 	opts llm.Endpoint
 	base *url.URL
 	http *http.Client
@@ -137,6 +141,17 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// Adapt takes the rejection of a request that had these parameters. It tells
+// whether it is worth to ask again, without one of them or under its other name,
+// and notes that in the log.
+func (c *Client) Adapt(err error, sent ...Param) bool {
+	if !c.Learn(err, sent...) {
+		return false
+	}
+	c.log.Warn("endpoint refuses a parameter", zap.String("model", c.opts.Model), zap.Strings("adapted", c.Adapted()), zap.Error(err))
+	return true
+}
+
 // Post is one request and what reads its answer.
 type Post struct {
 	Path   string // below the base URL, with a leading slash
@@ -147,16 +162,21 @@ type Post struct {
 	Tools bool
 	// Read reads the answer of status 2xx. An error that is no *llm.Error counts
 	// as a stream that broke off.
-	Read func(contentType string, body io.Reader) error
+	Read func(*Body) error
+	// Received tells what had come when a call failed: what the vendor had counted,
+	// and how many bytes of text and calls.
+	Received func() (task.Usage, int)
 }
 
 var (
 	errTimeout = errors.New("the call took longer than its timeout")
 	errIdle    = errors.New("the answer stood still for longer than the idle timeout")
+	errSettled = errors.New("the answer is whole and nothing follows it")
 )
 
 // Do posts and reads. The caller's own cancel or deadline comes back as its
-// context's error; everything else as *llm.Error.
+// context's error; everything else as *llm.Error. Either is wrapped in *llm.Spent
+// if the call costs although it failed.
 func (c *Client) Do(ctx context.Context, p Post) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("ask model: %w", err)
@@ -166,11 +186,39 @@ func (c *Client) Do(ctx context.Context, p Post) error {
 	defer cancel(nil)
 	timer := time.AfterFunc(c.opts.Timeout, func() { cancel(errTimeout) })
 	defer timer.Stop()
-	status, err := c.exchange(inner, cancel, p)
-	err = c.blame(ctx, inner, err)
+	var wrote atomic.Bool
+	traced := httptrace.WithClientTrace(inner, &httptrace.ClientTrace{
+		WroteRequest: func(i httptrace.WroteRequestInfo) { wrote.Store(i.Err == nil) }})
+	status, err := c.exchange(traced, cancel, p)
+	err = spent(p, status, wrote.Load(), c.blame(ctx, inner, err))
 	c.log.Debug("model called", zap.String("model", c.opts.Model), zap.Int("http_status", status),
 		zap.Duration("took", time.Since(begin)), zap.Error(err))
 	return err
+}
+
+// spent wraps the error of a call that costs: the vendor had begun to answer, or
+// was at work when we let go of it. What it rejects in words alone costs nothing.
+func spent(p Post, status int, wrote bool, err error) error {
+	if err == nil || p.Received == nil || !wrote {
+		return err
+	}
+	usage, n := p.Received()
+	kind := llm.ErrorKind(err)
+	letGo := kind == "" || kind == llm.Timeout
+	began := status/100 == 2 && (n > 0 || usage.Tokens() > 0 || kind == llm.CutStream)
+	if began || letGo && (status == 0 || status/100 == 2) {
+		return &llm.Spent{Err: err, Usage: usage, Bytes: n}
+	}
+	return err
+}
+
+// Cost wraps the error of an answer that came whole and is none.
+func Cost(err error, received func() (task.Usage, int)) error {
+	if err == nil {
+		return nil
+	}
+	usage, n := received()
+	return &llm.Spent{Err: err, Usage: usage, Bytes: n}
 }
 
 func (c *Client) exchange(ctx context.Context, cancel context.CancelCauseFunc, p Post) (int, error) {
@@ -197,10 +245,17 @@ func (c *Client) exchange(ctx context.Context, cancel context.CancelCauseFunc, p
 	if resp.StatusCode/100 != 2 {
 		return resp.StatusCode, rejected(resp, body, p.Tools)
 	}
-	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media == "text/html" {
-		return resp.StatusCode, &llm.Error{Kind: llm.NotFound, Message: "a web page answered (text/html), not a model: check base_url"}
-	}
-	return resp.StatusCode, p.Read(resp.Header.Get("Content-Type"), body)
+	var settling *time.Timer
+	defer func() {
+		if settling != nil {
+			settling.Stop()
+		}
+	}()
+	return resp.StatusCode, p.Read(&Body{r: body, settle: func() {
+		if settling == nil {
+			settling = time.AfterFunc(settleTime, func() { cancel(errSettled) })
+		}
+	}})
 }
 
 // reach words a transport error without the method and URL that net/http puts in

@@ -27,40 +27,58 @@ type Complaint struct {
 	Status  int // HTTP's, or the one that the body names
 	Code    string
 	Type    string
+	Param   string // the parameter that it is about
 	Message string
 }
 
+// complaint is what error bodies hold, in any of their shapes.
+type complaint struct {
+	Error   json.RawMessage `json:"error"`
+	Errors  json.RawMessage `json:"errors"`
+	Message json.RawMessage `json:"message"`
+	Msg     json.RawMessage `json:"msg"`
+	Detail  json.RawMessage `json:"detail"`
+	Type    json.RawMessage `json:"type"`
+	Code    json.RawMessage `json:"code"`
+	Param   json.RawMessage `json:"param"`
+	// Metadata holds, at a router, what the provider behind it said.
+	Metadata json.RawMessage `json:"metadata"`
+	// Base is how MiniMax and its like say it, with a status of 200.
+	Base json.RawMessage `json:"base_resp"`
+}
+
 // ParseComplaint reads an error body: {"error":{message,type,code}} with a code
-// that is a string or a number, {"error":"words"}, {"message":…},
-// {"detail":…}, or plain text.
+// that is a string or a number, {"error":"words"}, {"message":…}, {"msg":…},
+// {"detail":…}, {"errors":[…]}, {"base_resp":{status_code,status_msg}}, or plain
+// text.
 func ParseComplaint(body []byte) Complaint {
-	var outer struct {
-		Error   json.RawMessage `json:"error"`
-		Message json.RawMessage `json:"message"`
-		Detail  json.RawMessage `json:"detail"`
-		Type    json.RawMessage `json:"type"`
-		Code    json.RawMessage `json:"code"`
-		// Metadata holds, at a router, what the provider behind it said.
-		Metadata struct {
-			Raw json.RawMessage `json:"raw"`
-		} `json:"metadata"`
-	}
+	var outer complaint
 	if json.Unmarshal(body, &outer) != nil {
 		return Complaint{Message: words(string(body))}
 	}
 	inner := outer
-	if len(outer.Error) > 0 && outer.Error[0] == '{' {
-		inner.Message, inner.Type, inner.Code = nil, nil, nil
+	switch list, _ := List(outer.Errors); {
+	case Parse(outer.Error) != nil:
+		inner = complaint{}
 		_ = json.Unmarshal(outer.Error, &inner) // what it lacks stays empty
+	case len(list) > 0 && Parse(list[0]) != nil:
+		inner = complaint{}
+		_ = json.Unmarshal(list[0], &inner)
+	case len(list) > 0:
+		inner.Message = list[0]
 	}
-	c := Complaint{Code: plain(inner.Code), Type: plain(inner.Type)}
-	for _, m := range []json.RawMessage{inner.Message, outer.Message, outer.Detail, outer.Error} {
+	c := Complaint{Code: plain(inner.Code), Type: plain(inner.Type), Param: plain(inner.Param)}
+	base := Parse(outer.Base)
+	if c.Code == "" {
+		c.Code = plain(base["status_code"])
+	}
+	for _, m := range []json.RawMessage{inner.Message, inner.Msg, outer.Message, outer.Msg, base["status_msg"], outer.Detail, outer.Error} {
 		if s := plain(m); s != "" {
 			c.Message = words(s)
 			break
 		}
 	}
-	if raw := plain(inner.Metadata.Raw); raw != "" {
+	if raw := plain(Parse(inner.Metadata)["raw"]); raw != "" {
 		c.Message = words(c.Message + ": " + raw)
 	}
 	if n, err := strconv.Atoi(c.Code); err == nil && n >= 400 && n < 600 {
@@ -69,10 +87,29 @@ func ParseComplaint(body []byte) Complaint {
 	return c
 }
 
+// ComplaintIn looks for an error in a part of an answer that came with status 200.
+// payload tells that the part holds something of an answer: then only what cannot
+// be anything else counts.
+func ComplaintIn(data []byte, payload bool) (Complaint, bool) {
+	o := Parse(data)
+	code, failed := Count(Parse(o["base_resp"])["status_code"])
+	ok, isBool := false, json.Unmarshal(o["success"], new(bool)) == nil
+	_ = json.Unmarshal(o["success"], &ok)
+	said := o.Has("error") && string(o["error"]) != "false" && string(o["error"]) != `""` || o.Text("type") == "error" ||
+		failed && code != 0 || isBool && o.Has("success") && !ok
+	if !said && !payload {
+		said = o.Has("errors") || o.Has("detail") || o.Has("message") && Parse(o["message"]) == nil || o.Has("msg")
+	}
+	if !said {
+		return Complaint{}, false
+	}
+	return ParseComplaint(data), true
+}
+
 // plain is a JSON string's value, or any other value as it is written; null is "".
 func plain(raw json.RawMessage) string {
 	var s string
-	if json.Unmarshal(raw, &s) == nil {
+	if len(raw) == 0 || json.Unmarshal(raw, &s) == nil {
 		return s
 	}
 	return string(bytes.TrimSpace(raw))
@@ -140,13 +177,14 @@ var (
 		`(?:unknown|unsupported|unrecognized|unexpected).{0,30}['"` + "`" + `]tools['"` + "`" + `]`)
 	filterWords = regexp.MustCompile(`(?i)content_filter|content_policy|responsibleaipolicy|content management policy`)
 	modelWords  = regexp.MustCompile(`(?i)model_not_found|not a valid model|invalid model name|model .{0,80}(?:not found|does not exist)`)
-	quotaWords  = regexp.MustCompile(`(?i)insufficient_quota|billing_error|exceeded your current quota|credit balance is too low`)
+	quotaWords  = regexp.MustCompile(`(?i)insufficient[ _](?:quota|balance|credits?|funds)|billing[ _](?:error|hard[ _]limit|not[ _]active)|exceeded your (?:current|monthly) quota|quota[ _]exhausted|` +
+		`(?:credit )?balance is (?:too low|not enough|insufficient)|out of credits|no credits|payment[ _]required|account (?:is )?(?:in arrears|overdue)|arrearage|余额不足`)
 )
 
 // Classify turns a complaint into an error of the kind that says what can be
 // done about it.
 func (c Complaint) Classify(tools bool) *llm.Error {
-	return &llm.Error{Kind: c.kind(tools), Status: c.Status, Message: c.Message}
+	return &llm.Error{Kind: c.kind(tools), Status: c.Status, Param: c.Param, Message: c.Message}
 }
 
 func (c Complaint) kind(tools bool) llm.Kind {
@@ -154,7 +192,9 @@ func (c Complaint) kind(tools bool) llm.Kind {
 	switch {
 	case quotaWords.MatchString(said):
 		// No wait helps an empty account, so it is not RateLimited.
-		return llm.BadRequest
+		return llm.Quota
+	case c.Status == http.StatusPaymentRequired:
+		return llm.Quota
 	case c.Status == http.StatusTooManyRequests:
 		return llm.RateLimited
 	case c.Status == http.StatusUnauthorized || c.Status == http.StatusForbidden:
@@ -171,7 +211,7 @@ func (c Complaint) kind(tools bool) llm.Kind {
 	if kind := statusKind(c.Status); kind != "" {
 		return kind
 	}
-	return typeKind(c.Code + " " + c.Type)
+	return typeKind(c.Code+" "+c.Type, c.Message)
 }
 
 // statusKind is the kind of a status of 400 and above; "" below.
@@ -193,20 +233,27 @@ func statusKind(status int) llm.Kind {
 	return llm.BadRequest
 }
 
-// typeKind classes an error that came inside a stream of status 200 by the
-// vendor's own type.
-func typeKind(typ string) llm.Kind {
-	for _, k := range []struct {
-		part string
-		kind llm.Kind
-	}{
-		{"overloaded", llm.Overloaded}, {"rate_limit", llm.RateLimited}, {"authentication", llm.Auth},
-		{"permission", llm.Auth}, {"not_found", llm.NotFound}, {"invalid_request", llm.BadRequest},
-		{"timeout", llm.Timeout},
-	} {
-		if strings.Contains(typ, k.part) {
+// typeKind classes an error that came with status 200 by the vendor's own type,
+// or by its words where it names none that is known.
+func typeKind(typ, message string) llm.Kind {
+	for _, k := range saidKinds {
+		if strings.Contains(typ, k.types) || k.words != nil && k.words.MatchString(message) {
 			return k.kind
 		}
 	}
 	return llm.ServerError
+}
+
+var saidKinds = []struct {
+	kind  llm.Kind
+	types string
+	words *regexp.Regexp
+}{
+	{llm.Overloaded, "overloaded", regexp.MustCompile(`(?i)overloaded|server (?:is )?busy|at capacity`)},
+	{llm.RateLimited, "rate_limit", regexp.MustCompile(`(?i)rate limit|too many requests`)},
+	{llm.Auth, "authentication", regexp.MustCompile(`(?i)(?:invalid|incorrect|wrong|missing|expired) (?:x-)?api[ -_]?key|unauthori[sz]ed|authentication fail|login fail`)},
+	{llm.Auth, "permission", nil},
+	{llm.NotFound, "not_found", nil},
+	{llm.BadRequest, "invalid_request", regexp.MustCompile(`(?i)invalid (?:param|request|argument)`)},
+	{llm.Timeout, "timeout", regexp.MustCompile(`(?i)timed out`)},
 }

@@ -29,6 +29,18 @@ type Result struct {
 	IsError bool
 }
 
+// Said is a result's text for wires that have no place for its failure: a failed
+// call must not read like one that did its work. What runnerd itself answers says
+// so already.
+func (r Result) Said() string {
+	if !r.IsError || Parse(json.RawMessage(r.Text)).Has("error") {
+		return r.Text
+	}
+	return strings.TrimSpace(failedCall + "\n" + r.Text)
+}
+
+const failedCall = "[this call failed; what the tool said, if anything, follows]"
+
 // Prepare checks a history and makes it fit to send. Neighbouring user messages
 // and summaries become one, since strict servers want the roles to alternate;
 // ids and names that a server would reject are replaced, the same way each
