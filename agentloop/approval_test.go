@@ -315,7 +315,7 @@ func TestCase28ApproveAfterCancel(t *testing.T) {
 	parked(t, w, "brief")
 	saw(t, server)
 	msgs := w.Requests()[1].Messages
-	if len(msgs) != 4 || msgs[2].Role != task.RoleTool || !strings.Contains(msgs[2].Text, "no recorded answer") {
+	if len(msgs) != 5 || !strings.Contains(msgs[3].Text, "it was cancelled") || msgs[2].Role != task.RoleTool || !strings.Contains(msgs[2].Text, "no recorded answer") {
 		t.Errorf("the next run's history is %+v", msgs)
 	}
 }

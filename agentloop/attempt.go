@@ -215,7 +215,7 @@ func (a *attempt) lastWord() *task.Message {
 		return nil
 	}
 	last := &a.msgs[len(a.msgs)-1]
-	if last.Role == task.RoleAssistant && len(last.Calls) == 0 {
+	if last.LastWord() {
 		return last
 	}
 	return nil

@@ -64,7 +64,7 @@ func (a *attempt) answer(ctx context.Context, turn *task.Message, call task.Tool
 	if call.Name == reportTool && a.mayReport(ctx) {
 		return false, a.report(ctx, turn, call)
 	}
-	if done, err := a.settleOpenIntent(ctx, turn, call); done || err != nil {
+	if done, err := a.answerSent(ctx, turn, call); done || err != nil {
 		return false, err
 	}
 	ask := a.approvalOf(turn.Step, call.ID)

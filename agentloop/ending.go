@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"runnerd/policy"
 	"runnerd/task"
 )
 
@@ -112,12 +111,7 @@ func (a *attempt) complete(ctx context.Context) error {
 // does not lose.
 func (a *attempt) tally() {
 	a.run.Steps, a.run.Calls = a.steps(), a.dispatched()
-	a.run.SetRefused(a.refused())
-	for _, rc := range a.receipts {
-		if rc.Outcome == task.ReceiptUnknown && rc.Class != string(policy.ClassRead) {
-			a.run.Mark(task.MarkUnknownEffect)
-		}
-	}
+	a.run.Account(a.receipts)
 }
 
 // blank tells a text that says nothing: vendors refuse it as history, and as an

@@ -92,7 +92,7 @@ func (a *attempt) sameRefusals() int {
 	last := a.receipts[len(a.receipts)-1]
 	want, n := a.arguments(last), 0
 	for _, rc := range a.receipts {
-		if refusal(rc) && rc.Connector == last.Connector && rc.Tool == last.Tool && a.arguments(rc) == want {
+		if rc.Refused() && rc.Connector == last.Connector && rc.Tool == last.Tool && a.arguments(rc) == want {
 			n++
 		}
 	}
@@ -111,16 +111,11 @@ func (a *attempt) arguments(rc task.Receipt) string {
 	return ""
 }
 
-// refusal tells whether policy refused the call of the receipt.
-func refusal(rc task.Receipt) bool {
-	return policy.Code(rc.Code).Refusal() && rc.Decision != task.DecisionPark
-}
-
 // refused counts the calls that policy refused in the whole run.
 func (a *attempt) refused() int {
 	n := 0
 	for _, rc := range a.receipts {
-		if refusal(rc) {
+		if rc.Refused() {
 			n++
 		}
 	}
@@ -129,7 +124,7 @@ func (a *attempt) refused() int {
 
 func (a *attempt) lastRefusal() string {
 	for i := len(a.receipts) - 1; i >= 0; i-- {
-		if rc := a.receipts[i]; refusal(rc) {
+		if rc := a.receipts[i]; rc.Refused() {
 			return fmt.Sprintf("%s/%s was refused: %s", rc.Connector, rc.Tool, rc.Rule)
 		}
 	}

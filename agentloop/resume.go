@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"runnerd/policy"
 	"runnerd/task"
 )
 
@@ -12,45 +11,51 @@ import (
 // it and its answer.
 const maxReads = 2
 
-// settleOpenIntent deals with a call that an earlier attempt may have sent. A
-// write or exec gets the outcome "unknown", which the model is told, and is never
-// sent again. A read is settled and made again, once. done tells that the call
-// now has its answer.
-func (a *attempt) settleOpenIntent(ctx context.Context, turn *task.Message, call task.ToolCall) (done bool, err error) {
-	open, sent := a.intents(turn.Step, call.ID)
-	if open == nil {
+// answerSent deals with a call that an earlier attempt has sent and that has no
+// answer. A write or exec whose outcome is not known is answered so and never sent
+// again. A read is made again, once. done tells that the call now has its answer.
+func (a *attempt) answerSent(ctx context.Context, turn *task.Message, call task.ToolCall) (done bool, err error) {
+	last, lost := a.sent(turn.Step, call.ID)
+	if last == nil {
 		return false, nil
 	}
-	if open.Class != string(policy.ClassRead) {
-		return true, a.settleUnknown(ctx, turn, open)
-	}
-	open.Outcome, open.FinishedAt = task.ReceiptError, time.Now()
-	if sent < maxReads {
-		return false, a.settled(ctx, open, nil, "")
+	if err := a.settleLost(ctx, last); err != nil {
+		return false, err
 	}
 	text := errorText("this read was interrupted twice and is not made again")
-	return true, a.settled(ctx, open, a.toolMessage(turn, call.ID, text, true), "")
+	switch {
+	case last.MayHaveActed(a.run.Execution):
+		text = unknownText
+	case last.Outcome != task.ReceiptUnknown || lost < maxReads:
+		return false, nil
+	}
+	return true, a.append(ctx, a.toolMessage(turn, call.ID, text, true))
 }
 
-// intents returns the receipt of a call that has no outcome yet, and how many
-// times the call was sent in all.
-func (a *attempt) intents(step int, callID string) (open *task.Receipt, sent int) {
+// sent returns the newest receipt of a call that was sent, nil if it never was, and
+// how often it was sent without an answer that came home. One that an orderly stop
+// cut off has an outcome and counts for none.
+func (a *attempt) sent(step int, callID string) (last *task.Receipt, lost int) {
 	for _, rc := range a.receipts {
 		if rc.Step != step || rc.CallID != callID || rc.Decision != task.DecisionAllow {
 			continue
 		}
-		sent++
-		if rc.Outcome == task.ReceiptPending {
-			rc := rc
-			open = &rc
+		if rc.Outcome == task.ReceiptPending || rc.Outcome == task.ReceiptUnknown {
+			lost++
 		}
+		last = &rc
 	}
-	return open, sent
+	return last, lost
 }
 
-func (a *attempt) settleUnknown(ctx context.Context, turn *task.Message, rc *task.Receipt) error {
+// settleLost gives an intent of this attempt that got no outcome one. Those of
+// earlier attempts got theirs when their worker left them.
+func (a *attempt) settleLost(ctx context.Context, rc *task.Receipt) error {
+	if rc.Outcome != task.ReceiptPending {
+		return nil
+	}
 	rc.Outcome, rc.FinishedAt = task.ReceiptUnknown, time.Now()
-	return a.settled(ctx, rc, a.toolMessage(turn, rc.CallID, unknownText, true), "")
+	return a.settled(ctx, rc, nil, "")
 }
 
 // abandon closes the transcript of a run that ends: every call has an answer and
@@ -64,19 +69,17 @@ func (a *attempt) abandon(ctx context.Context) error {
 		if a.answered(call.ID) {
 			continue
 		}
-		if open, _ := a.intents(turn.Step, call.ID); open != nil && open.Class != string(policy.ClassRead) {
-			if err := a.settleUnknown(ctx, turn, open); err != nil {
-				return err
-			}
-			continue
-		} else if open != nil {
-			open.Outcome, open.FinishedAt = task.ReceiptError, time.Now()
-			if err := a.settled(ctx, open, nil, ""); err != nil {
+		last, _ := a.sent(turn.Step, call.ID)
+		if last != nil {
+			if err := a.settleLost(ctx, last); err != nil {
 				return err
 			}
 		}
-		msg := a.toolMessage(turn, call.ID, errorText("This call was NOT run: the run ended before it."), true)
-		if err := a.append(ctx, msg); err != nil {
+		text := errorText("This call was NOT run: the run ended before it.")
+		if last != nil && last.MayHaveActed(a.run.Execution) {
+			text = unknownText
+		}
+		if err := a.append(ctx, a.toolMessage(turn, call.ID, text, true)); err != nil {
 			return err
 		}
 	}

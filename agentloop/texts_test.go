@@ -62,7 +62,7 @@ func TestBlankAnswerIsEmpty(t *testing.T) {
 		t.Errorf("the session's next run is %s: %s", r.Run.Status(), r.Run.Reason)
 	}
 	for _, m := range w.Requests()[1].Messages {
-		if m.Role == task.RoleAssistant {
+		if m.Role == task.RoleAssistant && strings.TrimSpace(m.Text) == "" {
 			t.Errorf("the blank answer was sent back as history: %q", m.Text)
 		}
 	}

@@ -93,12 +93,14 @@ func wellFormed(msgs []task.Message) []task.Message {
 		m := msgs[i]
 		switch m.Role {
 		case task.RoleUser:
+			if n := len(out); n > 0 && out[n-1].Run != m.Run && (out[n-1].Role == task.RoleUser || out[n-1].Role == task.RoleTool) {
+				out = append(out, task.Message{Session: m.Session, Run: out[n-1].Run, Role: task.RoleAssistant, Text: noAnswer, At: m.At})
+			}
 			out = append(out, m)
 		case task.RoleAssistant:
-			if blank(m.Text) && len(m.Calls) == 0 && len(m.Opaque) == 0 {
-				continue // an empty answer; vendors refuse it as history
+			if m.Text = join(m.Text, m.Notice); blank(m.Text) && m.LastWord() {
+				m.Text = noAnswer // vendors refuse an empty one as history
 			}
-			m.Text = join(m.Text, m.Notice)
 			out = append(out, m)
 			for _, c := range m.Calls {
 				out = append(out, answerTo(answers, m, c))
@@ -107,6 +109,10 @@ func wellFormed(msgs []task.Message) []task.Message {
 	}
 	return out
 }
+
+// noAnswer stands for what a run did not say, so that its prompt is not taken for
+// a part of the next run's.
+const noAnswer = "[runnerd] No answer was given here."
 
 func answerTo(answers map[string]task.Message, m task.Message, c task.ToolCall) task.Message {
 	if answer, ok := answers[m.Run+"\x00"+c.ID]; ok {

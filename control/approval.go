@@ -163,7 +163,6 @@ func (s *Server) decide(ctx context.Context, r *request, state task.ApprovalStat
 	if err != nil {
 		return nil, err
 	}
-	s.o.Workers.Wake()
 	out := DecisionView{Approval: NewApprovalRow(a), Decided: a.State == state && a.DecidedAt.Equal(now) && a.DecidedBy == v.By}
 	if a.State == task.ApprovalApproved {
 		out.Always, out.AlwaysOpen = AllowLine(a)

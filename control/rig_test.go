@@ -84,7 +84,7 @@ func newStores(t testing.TB) *rig {
 	dir := t.TempDir()
 	r := &rig{t: t, socket: filepath.Join(dir, "s"), tools: map[string][]task.Tool{}}
 	r.peer.Store(&operator)
-	r.main = must[*db.DB](t)(db.Open(ctx, db.Options{DSN: filepath.Join(dir, "runnerd.db")}))
+	r.main = must[*db.DB](t)(db.Open(ctx, db.Options{DSN: filepath.Join(dir, "runnerd.db"), OnQueued: r.Wake}))
 	t.Cleanup(func() { closed(t, r.main.Close) })
 	r.rules = must[*taskpolicy.Store](t)(taskpolicy.Open(ctx, taskpolicy.Options{DSN: filepath.Join(dir, "task_policies.db")}))
 	t.Cleanup(func() { closed(t, r.rules.Close) })

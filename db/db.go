@@ -28,6 +28,10 @@ type Options struct {
 	// that another queue can take them along (DESIGN, section 13). An error rolls
 	// the transaction back.
 	OnEnqueue func(ctx context.Context, tx *sql.Tx, runs []task.Run) error
+	// OnQueued, if set, is called after each commit that put a run into the queue by
+	// whatever path but Fire, whose caller knows when all that are due have been: a
+	// pool that sleeps is to look. It must not block.
+	OnQueued func()
 	// Readers is the size of the read pool; default 4.
 	Readers int
 	// BusyTimeout bounds the wait for another process; default 5s.
@@ -225,10 +229,26 @@ func (d *DB) transact(ctx context.Context, sync string, fn func(context.Context,
 			return fmt.Errorf("wait for the writer: %w", err)
 		}
 	}
-	if err := fn(ctx, tx); err != nil {
+	queued := false
+	if err := fn(context.WithValue(ctx, queuedKey{}, &queued), tx); err != nil {
 		return err
 	}
-	return tx.Commit()
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	if queued && d.opts.OnQueued != nil {
+		d.opts.OnQueued()
+	}
+	return nil
+}
+
+// queuedKey is where a transaction notes that it put a run into the queue.
+type queuedKey struct{}
+
+func noteQueued(ctx context.Context) {
+	if queued, ok := ctx.Value(queuedKey{}).(*bool); ok {
+		*queued = true
+	}
 }
 
 // begin waits for the writer's turn and begins a transaction with the setting. Turns

@@ -93,18 +93,39 @@ func (d *DB) SaveDelivery(ctx context.Context, rec task.DeliveryRecord) error {
 		Error: clean(rec.Error), NextAt: at(rec.NextAt), UpdatedAt: at(rec.UpdatedAt),
 	}
 	return wrap("store delivery of run "+rec.Run, d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
-		known, err := tx.NewSelect().Table("runs").Where("id = ?", rec.Run).Exists(ctx)
+		run, err := selectRun(ctx, tx, rec.Run)
 		if err != nil {
 			return err
-		}
-		if !known {
-			return ErrNotFound
 		}
 		_, err = tx.NewInsert().Model(row).On("CONFLICT (run, place) DO UPDATE").
 			Set("kind = EXCLUDED.kind").Set("state = EXCLUDED.state").Set("attempts = EXCLUDED.attempts").
 			Set("error = EXCLUDED.error").Set("next_at = EXCLUDED.next_at").Set("updated_at = EXCLUDED.updated_at").Exec(ctx)
-		return err
+		if err != nil {
+			return err
+		}
+		before := run.Status()
+		if err := saveRun(ctx, tx, &run); err != nil || run.Status() == before {
+			return err
+		}
+		return emit(ctx, tx, runEvent(run, rec.UpdatedAt))
 	}))
+}
+
+// accountDeliveries marks a finished run whose result is not at a destination
+// although an attempt was made, for as long as it is not.
+func accountDeliveries(ctx context.Context, tx bun.Tx, run *task.Run) error {
+	var rows []deliveryRow
+	if run.Delivery == task.DeliveryPending {
+		if err := tx.NewSelect().Model(&rows).Where("dl.run = ?", run.ID).Order("dl.place").Scan(ctx); err != nil {
+			return err
+		}
+	}
+	records := make([]task.DeliveryRecord, len(rows))
+	for i := range rows {
+		records[i] = rows[i].record()
+	}
+	run.AccountDeliveries(records)
+	return nil
 }
 
 // FinishDelivery sets a finished run's delivery fact, once: from pending to what
@@ -119,10 +140,11 @@ func (d *DB) FinishDelivery(ctx context.Context, runID string, state task.Delive
 			return fmt.Errorf("run %s: %w: delivery is %s, execution %s", runID, ErrConflict, run.Delivery, run.Execution)
 		}
 		run.Delivery = state
+		run.AccountDeliveries(nil)
 		if run.Reason == "" {
 			run.Reason = reason
 		}
-		if err := saveRun(ctx, tx, run); err != nil {
+		if err := saveRun(ctx, tx, &run); err != nil {
 			return err
 		}
 		return emit(ctx, tx, runEvent(run, time.Now()))

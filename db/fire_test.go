@@ -276,7 +276,7 @@ func TestEvents(t *testing.T) {
 	}
 	want := []short{
 		{EventRun, "queued"}, {EventRun, "running"}, {EventMessage, "1"}, {EventReceipt, "1"}, {EventApproval, "a1"},
-		{EventApproval, "a1"}, {EventRun, "failed"},
+		{EventApproval, "a1"}, {EventMessage, "2"}, {EventRun, "failed"},
 	}
 	var got []short
 	events := must[[]Event](t)(d.Events(ctx, EventFilter{Run: "r1"}))
@@ -293,7 +293,7 @@ func TestEvents(t *testing.T) {
 	if !reflect.DeepEqual(after, events[3:]) {
 		t.Errorf("resumed: %v", after)
 	}
-	all := must[[]Event](t)(d.Events(ctx, EventFilter{Limit: 1, After: events[6].Seq}))
+	all := must[[]Event](t)(d.Events(ctx, EventFilter{Limit: 1, After: events[7].Seq}))
 	if last := must[int64](t)(d.LastEvent(ctx)); len(all) != 1 || all[0].Run != "r2" || last != all[0].Seq {
 		t.Errorf("rest %v, last %d", all, last)
 	}

@@ -12,34 +12,49 @@ import (
 
 // move is the one place where a stored run changes its execution: it asks
 // task.Execution.CanMove (docs/run-states.md), keeps finished_at NULL exactly
-// while the run is active, and closes what a finished run must not leave open.
-// run is the stored row with the caller's changes, its execution still the old.
+// while the run is active, and closes what a run that no worker holds must not
+// leave open. run is the stored row with the caller's changes, its execution still
+// the old. What the marks owe to the receipts is put by saveRun.
 func move(ctx context.Context, tx bun.Tx, run task.Run, to task.Execution) error {
 	if !run.Execution.CanMove(to) {
 		return &task.TransitionError{Run: run.ID, From: run.Execution, To: to}
 	}
 	now := time.Now()
+	from := run.Execution
 	run.Execution = to
 	if !to.Finished() {
 		run.FinishedAt = time.Time{}
-	} else {
-		if run.FinishedAt.IsZero() {
-			run.FinishedAt = now
-		}
-		if err := closeOpen(ctx, tx, &run); err != nil {
+	} else if run.FinishedAt.IsZero() {
+		run.FinishedAt = now
+	}
+	if from == task.Running {
+		if err := settleOpen(ctx, tx, &run, now); err != nil {
 			return err
 		}
 	}
-	if err := saveRun(ctx, tx, run); err != nil {
+	if err := saveRun(ctx, tx, &run); err != nil {
 		return err
+	}
+	switch {
+	case to == task.Queued:
+		noteQueued(ctx)
+	case to.Finished():
+		if err := closeRun(ctx, tx, &run); err != nil {
+			return err
+		}
 	}
 	return emit(ctx, tx, runEvent(run, now))
 }
 
-// saveRun writes the fields of a run that change. Usage is booked by Append
-// alone, so that nothing is counted twice or lost.
-func saveRun(ctx context.Context, tx bun.Tx, run task.Run) error {
-	row, err := newRunRow(run)
+// saveRun is the one place where the fields of a stored run that change are
+// written. It derives the marks from the receipts and the deliveries, so that no
+// caller can forget one. Usage is booked by Append alone, so that nothing is
+// counted twice or lost.
+func saveRun(ctx context.Context, tx bun.Tx, run *task.Run) error {
+	if err := account(ctx, tx, run); err != nil {
+		return err
+	}
+	row, err := newRunRow(*run)
 	if err != nil {
 		return err
 	}
@@ -48,23 +63,47 @@ func saveRun(ctx context.Context, tx bun.Tx, run task.Run) error {
 	return err
 }
 
-// closeOpen ends what a finished run leaves behind: an intent without an outcome
-// becomes outcome_unknown (DESIGN, section 8), an approval that was not used is
-// cancelled. The loop does this itself in the ordinary case.
-func closeOpen(ctx context.Context, tx bun.Tx, run *task.Run) error {
+// account puts into the run's marks what is recorded of its calls and of its
+// deliveries. A run that nobody has begun has neither.
+func account(ctx context.Context, tx bun.Tx, run *task.Run) error {
+	if run.StartedAt.IsZero() {
+		return nil
+	}
+	var rows []receiptRow
+	if err := tx.NewSelect().Model(&rows).Column("class", "decision", "code", "outcome").Where("rc.run = ?", run.ID).Scan(ctx); err != nil {
+		return err
+	}
+	receipts := make([]task.Receipt, len(rows))
+	for i := range rows {
+		receipts[i] = rows[i].receipt()
+	}
+	run.Account(receipts)
+	if !run.Execution.Finished() {
+		return nil
+	}
+	return accountDeliveries(ctx, tx, run)
+}
+
+// settleOpen gives an intent without an outcome the outcome that is not known: the
+// worker that sent it has left the run, by whatever way (DESIGN, section 8).
+func settleOpen(ctx context.Context, tx bun.Tx, run *task.Run, now time.Time) error {
 	var open []receiptRow
 	if err := tx.NewSelect().Model(&open).Where("rc.run = ? AND rc.outcome = ?", run.ID, task.ReceiptPending).Order("rc.seq").Scan(ctx); err != nil {
 		return err
 	}
 	for i := range open {
-		open[i].Outcome, open[i].FinishedAt = string(task.ReceiptUnknown), at(run.FinishedAt)
-		if open[i].Class != "read" {
-			run.Mark(task.MarkUnknownEffect)
-		}
+		open[i].Outcome, open[i].FinishedAt = string(task.ReceiptUnknown), at(now)
 		if err := settleReceipt(ctx, tx, &open[i]); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// closeRun ends what a finished run leaves behind: an approval that was not used is
+// cancelled, and a transcript without a last word gets a line that says how it
+// ended.
+func closeRun(ctx context.Context, tx bun.Tx, run *task.Run) error {
 	var unused []string
 	err := tx.NewSelect().Table("approvals").Column("id").Where("run = ?", run.ID).
 		Where("state IN (?)", bun.List([]task.ApprovalState{task.ApprovalPending, task.ApprovalApproved})).Order("id").Scan(ctx, &unused)
@@ -77,7 +116,31 @@ func closeOpen(ctx context.Context, tx bun.Tx, run *task.Run) error {
 			return err
 		}
 	}
-	return nil
+	return closeTranscript(ctx, tx, run)
+}
+
+// closeTranscript keeps the next run of the session from finding two prompts in a
+// row, which a model takes for an order to do both. The line holds none of the
+// run's reason: a server may have worded it.
+func closeTranscript(ctx context.Context, tx bun.Tx, run *task.Run) error {
+	if run.StartedAt.IsZero() {
+		return nil
+	}
+	var rows []messageRow
+	err := tx.NewSelect().Model(&rows).Where("m.run = ? AND m.role <> ?", run.ID, task.RoleSummary).Order("m.seq DESC").Limit(1).Scan(ctx)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	last, err := rows[0].message()
+	if err != nil {
+		return err
+	}
+	if last.LastWord() {
+		return nil
+	}
+	return storeMessage(ctx, tx, &task.Message{
+		Session: last.Session, Run: run.ID, Step: last.Step, Role: task.RoleAssistant, At: run.FinishedAt, Notice: run.Ending(),
+	})
 }
 
 // Update stores what changed on a run that a worker holds, as agentloop.Store
@@ -102,7 +165,7 @@ func (d *DB) Update(ctx context.Context, r task.Run) error {
 		}
 		next := merge(stored, r)
 		if to == stored.Execution {
-			return saveRun(ctx, tx, next)
+			return saveRun(ctx, tx, &next)
 		}
 		return move(ctx, tx, next, to)
 	}))

@@ -20,7 +20,7 @@ func finish(t *testing.T, d *DB, name, id string, due time.Time) {
 	if err != nil || !got || run.ID != id {
 		t.Fatalf("claimed %q: %v", run.ID, err)
 	}
-	msg := &task.Message{Session: name, Run: id, Role: task.RoleUser, At: due, Usage: &task.Usage{Input: 1}}
+	msg := &task.Message{Session: name, Run: id, Role: task.RoleAssistant, At: due, Usage: &task.Usage{Input: 1}}
 	ok(t, d.Append(ctx, days(due.Format(time.DateOnly)), msg))
 	rc := intent(id)
 	ok(t, d.Intend(ctx, rc, ""))

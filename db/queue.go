@@ -64,9 +64,6 @@ func begin(ctx context.Context, tx bun.Tx, rows []runRow, now time.Time) (run ta
 	if run, err = rows[0].run(); err != nil {
 		return run, false, err
 	}
-	if run.Execution == task.Interrupted {
-		run.Attempt++
-	}
 	if run.StartedAt.IsZero() {
 		run.StartedAt = at(now).t
 	}
@@ -111,9 +108,8 @@ func nextReadyQuery(q bun.IDB, now time.Time) *bun.SelectQuery {
 		Order("not_before").Limit(1)
 }
 
-// Recover makes every running run interrupted and returns them, as dispatch.Store
-// states it. Receipts without an outcome stay so: the loop settles them when the
-// run is resumed.
+// Recover makes every running run interrupted, with its attempt counted up, and
+// returns them, as dispatch.Store states it.
 func (d *DB) Recover(ctx context.Context, _ time.Time) (runs []task.Run, err error) {
 	err = d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
 		var rows []runRow
@@ -126,6 +122,7 @@ func (d *DB) Recover(ctx context.Context, _ time.Time) (runs []task.Run, err err
 			return err
 		}
 		for i := range runs {
+			runs[i].Attempt++
 			if err := move(ctx, tx, runs[i], task.Interrupted); err != nil {
 				return err
 			}

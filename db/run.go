@@ -295,6 +295,7 @@ func (d *DB) InsertManual(ctx context.Context, run task.Run) error {
 		if runs := active[run.Task]; len(runs) > 0 {
 			return &ActiveError{Run: runs[0]}
 		}
+		noteQueued(ctx)
 		return d.insertRuns(ctx, tx, []task.Run{run})
 	})
 	return wrap("insert run "+run.ID, err)

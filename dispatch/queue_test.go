@@ -117,9 +117,6 @@ func (q *queue) Claim(ctx context.Context, now time.Time) (task.Run, bool, error
 	if best == nil {
 		return task.Run{}, false, nil
 	}
-	if best.Execution == task.Interrupted {
-		best.Attempt++
-	}
 	best.Execution = task.Running
 	if best.StartedAt.IsZero() {
 		best.StartedAt = now
@@ -177,6 +174,7 @@ func (q *queue) Recover(ctx context.Context, _ time.Time) ([]task.Run, error) {
 	for _, r := range q.runs {
 		if r.Execution == task.Running {
 			r.Execution = task.Interrupted
+			r.Attempt++
 			found = append(found, *r)
 		}
 	}

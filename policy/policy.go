@@ -214,16 +214,8 @@ const (
 	CodePolicyError       Code = "policy_error"
 )
 
-// Refusal tells whether a code is a refusal by policy, which makes the run
-// denied, as against a mistake of the model's (invalid arguments, unknown name)
-// or a limit.
-func (c Code) Refusal() bool {
-	switch c {
-	case "", CodeInvalidArguments, CodeUnknownTool, CodeLimit, CodeRepeatedCall:
-		return false
-	}
-	return true
-}
+// Refusal tells whether a code is a refusal by policy; see task.RefusalCode.
+func (c Code) Refusal() bool { return task.RefusalCode(string(c)) }
 
 // Call is one call that a model asked for, with what is known at this moment.
 type Call struct {

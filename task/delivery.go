@@ -1,6 +1,10 @@
 package task
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // DeliveryRecord is how far one destination of a finished run has come. It is
 // kept apart from the run's execution, which never changes any more.
@@ -37,6 +41,32 @@ const (
 // Settled tells whether nothing more will be tried.
 func (s DestinationState) Settled() bool {
 	return s == DestinationDelivered || s == DestinationFailed || s == DestinationSkipped
+}
+
+// Missed tells whether an attempt was made and the result is not there.
+func (r DeliveryRecord) Missed() bool {
+	return r.Error != "" && r.State != DestinationDelivered && r.State != DestinationSkipped
+}
+
+// undeliveredYet begins the reason of a run whose result is still tried.
+const undeliveredYet = "not delivered yet: "
+
+// AccountDeliveries puts into a finished run's marks, and into a reason that it
+// lacks, that its result is not at a destination after an attempt. Both go when it
+// has arrived, and when its delivery has come to an end, which is a fact then.
+func (r *Run) AccountDeliveries(records []DeliveryRecord) {
+	r.Marks = slices.DeleteFunc(slices.Clone(r.Marks), func(m string) bool { return m == MarkUndelivered })
+	if strings.HasPrefix(r.Reason, undeliveredYet) {
+		r.Reason = ""
+	}
+	i := slices.IndexFunc(records, DeliveryRecord.Missed)
+	if i < 0 || r.Delivery != DeliveryPending {
+		return
+	}
+	r.Mark(MarkUndelivered)
+	if r.Reason == "" {
+		r.Reason = undeliveredYet + records[i].Error
+	}
 }
 
 // Undelivered is a finished run whose result is still to be delivered, without

@@ -46,6 +46,10 @@ type Message struct {
 	Notice string `json:"notice,omitempty"`
 }
 
+// LastWord tells whether the message ends its run's conversation: an assistant's
+// that asks for no call.
+func (m Message) LastWord() bool { return m.Role == RoleAssistant && len(m.Calls) == 0 }
+
 // ToolCall is one call that a model asked for. Arguments are the exact bytes
 // that the model wrote, which need not be JSON.
 type ToolCall struct {

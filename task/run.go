@@ -81,7 +81,10 @@ const (
 	MarkUnverifiedClaims = "unverified_claims"  // the text claims what no receipt backs
 	MarkEmptyAnswer      = "empty_answer"       // no final text
 	MarkConnectorDown    = "connector_down"     // connector_down:ID
-	MarkRequiredDown     = "required_down"      // required_down:ID, nothing was spent
+	MarkRequiredDown     = "required_down"      // required_down:ID, needed and not up when last looked at
+	MarkNoTools          = "no_tools"           // every connector was left out or down
+	MarkReportMissing    = "report_missing"     // report: required, and none was given
+	MarkUndelivered      = "undelivered"        // not at a destination after its first attempt
 	MarkToolsUnsupported = "tools_unsupported"  // tool mode none, connectors were selected
 	MarkToolsFenced      = "tools_fenced"       // the vendor rejected native tools
 	MarkNoReadTools      = "no_read_tools"      // no_read_tools:ID, left out of the default
@@ -143,6 +146,15 @@ func (r *Run) SetRefused(n int) {
 		kept = append(kept, MarkRefused+":"+strconv.Itoa(n))
 	}
 	r.Marks = kept
+}
+
+// Ending is the line that closes the transcript of a run without a last word.
+func (r Run) Ending() string {
+	how := map[Execution]string{Limited: "a limit ended it", Cancelled: "it was cancelled"}[r.Execution]
+	if how == "" {
+		how = "it failed"
+	}
+	return "[runnerd] This run ended without an answer: " + how + "."
 }
 
 // Usage is what a model call or a run has spent.

@@ -1,6 +1,9 @@
 package task
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Execution is where a run stands as a process. The table of transitions is
 // docs/run-states.md; CanMove is the one place that enforces it.
@@ -65,8 +68,14 @@ const (
 	StatusOK          Status = "ok"
 )
 
-// Status derives the status; the first match wins (DESIGN, section 7).
-func (r Run) Status() Status {
+// Status is StatusOf for a run as it is stored: its marks hold already what its
+// receipts say.
+func (r Run) Status() Status { return StatusOf(r, nil) }
+
+// StatusOf turns a run's facts, its marks and its receipts into its status. The
+// first match wins (DESIGN, section 7); docs/run-states.md is the same as a table.
+func StatusOf(r Run, receipts []Receipt) Status {
+	r.Account(receipts)
 	switch {
 	case r.Execution == Queued:
 		return StatusQueued
@@ -93,9 +102,58 @@ func (r Run) Status() Status {
 // fellShort tells whether a run that completed still did not do its job.
 func (r Run) fellShort() bool {
 	return r.Outcome == OutcomeFailed || r.Outcome == OutcomeNeedsAttention ||
-		r.Delivery == DeliveryFailed ||
-		r.HasMark(MarkEmptyAnswer) || r.HasMark(MarkUnverifiedClaims) ||
-		r.HasMark(MarkRequiredDown) || r.HasMark(MarkInvalidOutput) || r.HasMark(MarkTruncated)
+		r.Delivery == DeliveryFailed || slices.ContainsFunc(fallingShort, r.HasMark)
+}
+
+// fallingShort are the marks of a run that did not do its job, though its model
+// said a last word.
+var fallingShort = []string{
+	MarkEmptyAnswer, MarkUnverifiedClaims, MarkRequiredDown, MarkInvalidOutput, MarkTruncated, MarkReportMissing, MarkUndelivered,
+}
+
+// Account puts into the run's marks what its receipts say: unknown_effect and
+// refused:N. It never takes back what a mark says already, since an effect that
+// was unknown once stays so and a refusal is not undone.
+func (r *Run) Account(receipts []Receipt) {
+	refused := 0
+	for _, rc := range receipts {
+		if rc.MayHaveActed(r.Execution) {
+			r.Marks = slices.Clip(r.Marks)
+			r.Mark(MarkUnknownEffect)
+		}
+		if rc.Refused() {
+			refused++
+		}
+	}
+	if refused > r.Refused() {
+		r.SetRefused(refused)
+	}
+}
+
+// MayHaveActed tells whether the receipt is of a call that may have changed
+// something without anybody knowing. While its run is running, a call without an
+// outcome is under way; in any other execution nobody will hear of it any more.
+func (r Receipt) MayHaveActed(e Execution) bool {
+	lost := r.Outcome == ReceiptUnknown || r.Outcome == ReceiptPending && e != Running
+	return lost && r.Class != classRead
+}
+
+// classRead is the class of tools that change nothing, as receipts have it.
+const classRead = "read"
+
+// Refused tells whether policy refused the call. One that was parked waits for a
+// person and is not refused.
+func (r Receipt) Refused() bool { return r.Decision != DecisionPark && RefusalCode(r.Code) }
+
+// RefusalCode tells whether a code is a refusal by policy, which makes the run
+// denied, as against a mistake of the model's (invalid arguments, a name that
+// nobody lists) or a limit.
+func RefusalCode(code string) bool {
+	switch code {
+	case "", "invalid_arguments", "unknown_tool", "limit", "repeated_call":
+		return false
+	}
+	return true
 }
 
 // Exit codes of the command line (DESIGN, section 11).

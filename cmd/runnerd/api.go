@@ -85,11 +85,7 @@ func (h *house) startManual(ctx context.Context, id string) (task.Run, error) {
 	if err := h.reload(ctx); err != nil {
 		h.log.Error("reload", zap.Error(err))
 	}
-	run, err := h.newManual(ctx, id)
-	if err == nil {
-		h.workers.Wake()
-	}
-	return run, err
+	return h.newManual(ctx, id)
 }
 
 func (h *house) reloadView(ctx context.Context) (control.ReloadView, error) {

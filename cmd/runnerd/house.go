@@ -104,7 +104,7 @@ func (h *house) openStores(ctx context.Context) error {
 		return err
 	}
 	h.stops.push("state lock", lock.Close)
-	if h.main, err = db.Open(ctx, db.Options{DSN: h.settings.Database, Logger: h.log}); err != nil {
+	if h.main, err = db.Open(ctx, db.Options{DSN: h.settings.Database, Logger: h.log, OnQueued: h.queued}); err != nil {
 		return err
 	}
 	h.stops.push("main database", h.main.Close)
@@ -118,6 +118,14 @@ func (h *house) openStores(ctx context.Context) error {
 	}
 	h.stops.push("policy database", h.rules.Close)
 	return nil
+}
+
+// queued tells the workers of a run that a commit put into the queue, by whatever
+// path it did. Before the parts are built nobody waits.
+func (h *house) queued() {
+	if h.workers != nil {
+		h.workers.Wake()
+	}
 }
 
 func (h *house) openFiles(a *app) {

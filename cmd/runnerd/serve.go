@@ -254,7 +254,7 @@ func (h *house) reread(ctx context.Context) {
 // everyMinute is how often what only time changes is looked at.
 const everyMinute = time.Minute
 
-// tick expires approvals and wakes what they free, and gives unused memory back.
+// tick expires approvals and gives unused memory back.
 func (h *house) tick(ctx context.Context) error {
 	t := time.NewTicker(h.every)
 	defer t.Stop()
@@ -265,7 +265,6 @@ func (h *house) tick(ctx context.Context) error {
 		}
 		if len(expired) > 0 {
 			h.log.Warn("approvals expired", zap.Int("count", len(expired)))
-			h.workers.Wake()
 		}
 		select {
 		case <-t.C:

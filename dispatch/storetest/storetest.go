@@ -146,13 +146,13 @@ func testAttempts(t *testing.T, f Fixture) {
 	first := wantClaim(t, f, noon, "r1")
 	f.Rest(t, first, task.Interrupted)
 	second := wantClaim(t, f, noon.Add(time.Hour), "r1")
-	if second.Attempt != 2 || !second.StartedAt.Equal(noon) {
-		t.Errorf("resumed as attempt %d, started %v; want 2 and the first start", second.Attempt, second.StartedAt)
+	if second.Attempt != 1 || !second.StartedAt.Equal(noon) {
+		t.Errorf("A7: resumed after an orderly stop as attempt %d, started %v; want 1 and the first start", second.Attempt, second.StartedAt)
 	}
 	f.Rest(t, second, task.Queued)
 	third := wantClaim(t, f, noon.Add(24*time.Hour), "r1")
-	if third.Attempt != 3 || !third.StartedAt.Equal(noon) {
-		t.Errorf("retried as attempt %d, started %v; want 3 and the first start", third.Attempt, third.StartedAt)
+	if third.Attempt != 2 || !third.StartedAt.Equal(noon) {
+		t.Errorf("retried as attempt %d, started %v; want 2 and the first start", third.Attempt, third.StartedAt)
 	}
 }
 
