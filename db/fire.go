@@ -100,13 +100,32 @@ func fireStates(ctx context.Context, tx bun.Tx, names []string, pauses map[strin
 	states := make([]task.FireState, 0, len(names))
 	for _, name := range names {
 		c, known := cursors[name]
+		ran, err := ranAhead(ctx, tx, c)
+		if err != nil {
+			return nil, err
+		}
 		paused := pauses[everything]
 		if paused == "" {
 			paused = pauses[name]
 		}
-		states = append(states, task.FireState{Task: name, Cursor: c, Known: known, Active: active[name], Paused: paused})
+		states = append(states, task.FireState{Task: name, Cursor: c, Known: known, Active: active[name], Ran: ran, Paused: paused})
 	}
 	return states, nil
+}
+
+// ranAhead are the due instants past a cursor that became runs. There are some only
+// where a clock that was ahead has fired them.
+func ranAhead(ctx context.Context, tx bun.Tx, c task.Cursor) (ran []time.Time, err error) {
+	if !c.LastFired.After(c.Through) {
+		return nil, nil
+	}
+	var due []int64
+	err = tx.NewSelect().Table("occurrences").ColumnExpr("DISTINCT due").
+		Where("task = ? AND due > ? AND ending = ?", c.Task, micros(c.Through), task.EndRun).Order("due").Scan(ctx, &due)
+	for _, at := range due {
+		ran = append(ran, time.UnixMicro(at).UTC())
+	}
+	return ran, err
 }
 
 // activeRuns are the active runs of the tasks, oldest first, without Output.
@@ -199,7 +218,7 @@ func checkPlan(name string, plan task.FirePlan, planned map[string]task.Run) err
 	return nil
 }
 
-// retract ends the runs and deletes the missed rows that a plan takes back.
+// retract ends the runs and takes back the rows that a plan says.
 func retract(ctx context.Context, tx bun.Tx, name string, plan task.FirePlan) error {
 	for _, id := range plan.Cancel {
 		run, err := selectRun(ctx, tx, id)
@@ -217,8 +236,24 @@ func retract(ctx context.Context, tx bun.Tx, name string, plan task.FirePlan) er
 	if plan.Withdraw.IsZero() {
 		return nil
 	}
+	return withdraw(ctx, tx, name, plan)
+}
+
+// withdraw deletes what did not run and lies past a clock that went back, and cuts
+// the range rows that reach beyond it.
+func withdraw(ctx context.Context, tx bun.Tx, name string, plan task.FirePlan) error {
+	after := micros(plan.Withdraw)
 	_, err := tx.NewDelete().Table("occurrences").
-		Where("task = ? AND due > ? AND ending = ?", name, micros(plan.Withdraw), task.EndMissed).Exec(ctx)
+		Where("task = ? AND due > ? AND ending <> ?", name, after, task.EndRun).Exec(ctx)
+	if err != nil || plan.Cut == nil {
+		return err
+	}
+	var rows []occurrenceRow
+	err = tx.NewSelect().Model(&rows).Where("o.task = ? AND o.due <= ? AND o.until > ?", name, after, after).Scan(ctx)
+	for i := 0; err == nil && i < len(rows); i++ {
+		cut := newOccurrenceRow(plan.Cut(rows[i].occurrence()))
+		_, err = tx.NewUpdate().Model(&cut).Column("until", "instants").WherePK().Exec(ctx)
+	}
 	return err
 }
 

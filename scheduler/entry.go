@@ -56,11 +56,25 @@ func (s *spec) task(id string) task.Task {
 func (e *entry) unsettled(now time.Time) bool {
 	switch {
 	case e.gone:
-		return e.known && !e.cursor.Retired
+		return e.known && (!e.cursor.Retired || ahead(e.cursor, now))
 	case e.schedule == nil:
 		return false
 	}
 	return !e.known || e.cursor.Retired || e.cursor.ScheduleRevision != e.schedule.Revision() || ahead(e.cursor, now)
+}
+
+// backlog is about how many rows the entry's passed instants will take, as far apart
+// as the first two of them are.
+func (e *entry) backlog(now time.Time) int {
+	late := now.Sub(e.wake)
+	if late < time.Minute || e.schedule == nil {
+		return 1
+	}
+	second, ok := e.schedule.Next(e.wake)
+	if !ok {
+		return 1
+	}
+	return 1 + int(min(late/second.Sub(e.wake), maxRows))
 }
 
 // place puts an entry where its state belongs. Before the cursors are loaded

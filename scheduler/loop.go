@@ -15,8 +15,10 @@ import (
 const (
 	// maxSleep is the longest the loop sleeps without looking at the wall clock.
 	maxSleep = 30 * time.Second
-	// maxBatch is how many tasks one transaction fires.
-	maxBatch = 500
+	// maxBatch is how many tasks one transaction fires, and maxBatchRows about how
+	// many passed instants it records.
+	maxBatch     = 500
+	maxBatchRows = 20_000
 	// maxTries bounds the transactions that one turn attempts after a failure.
 	maxTries = 32
 	// fireTimeout bounds one transaction, gateTimeout the questions before it.
@@ -68,8 +70,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 // load reads the cursors, however often it takes.
 func (s *Scheduler) load(ctx context.Context) bool {
+	s.turned.Store(time.Now().UnixNano())
 	for hold := minHold; ; hold = min(2*hold, maxHold) {
-		s.turned.Store(time.Now().UnixNano())
 		bounded, cancel := context.WithTimeout(ctx, fireTimeout)
 		cursors, err := s.store.Cursors(bounded)
 		cancel()
@@ -94,14 +96,20 @@ func (s *Scheduler) take(cursors map[string]task.Cursor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cursors, s.loaded = cursors, true
-	s.last = s.now()
+	now := s.now()
+	s.last = now
+	for _, c := range cursors { // the clock may have gone back while nothing ran
+		if c.Through.After(s.last) {
+			s.last = c.Through
+		}
+	}
 	for _, e := range s.entries {
 		e.known, e.failures = false, 0
 		s.adopt(e)
-		s.place(e, s.last)
+		s.place(e, now)
 	}
 	if s.configured {
-		s.retireUnclaimed(s.last)
+		s.retireUnclaimed(now)
 	}
 }
 
@@ -125,7 +133,6 @@ func (s *Scheduler) turn(ctx context.Context) {
 	t := turn{Scheduler: s, now: s.now(), tries: maxTries}
 	s.watchClock(t.now)
 	for ctx.Err() == nil {
-		s.turned.Store(time.Now().UnixNano())
 		jobs := s.due(t.now)
 		if len(jobs) == 0 {
 			break
@@ -142,25 +149,52 @@ func (s *Scheduler) turn(ctx context.Context) {
 		s.hold(jobs, t.now)
 	}
 	t.enqueue()
-	s.turned.Store(time.Now().UnixNano())
+	if !t.stuck(ctx) {
+		s.turned.Store(time.Now().UnixNano())
+	}
 	t.sum.At, t.sum.Took = t.now, time.Since(began)
 	s.report(t.sum)
+}
+
+// stuck tells whether nothing can be fired: the last that was tried all failed. One
+// task alone, whose rows the store refuses while it takes others, is not that.
+func (t *turn) stuck(ctx context.Context) bool {
+	switch {
+	case t.sum.Tasks > 0:
+		t.failing = false
+	case t.sum.Failed > 0:
+		t.failing = t.sum.Failed > 1 || errors.Is(t.err, context.DeadlineExceeded) || t.probe(ctx) != nil
+	}
+	return t.failing
+}
+
+// probe is a transaction over nothing.
+func (t *turn) probe(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, fireTimeout)
+	defer cancel()
+	_, err := t.store.Fire(bounded, nil, func(task.FireState) task.FirePlan { return task.FirePlan{} })
+	return err
 }
 
 // watchClock looks for a clock that went back, which puts every cursor and every
 // hold in doubt.
 func (s *Scheduler) watchClock(now time.Time) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	back := s.last.Sub(now)
 	s.last = now
+	if back > clockSlack {
+		for _, e := range s.entries {
+			e.failures = 0
+			s.place(e, now)
+		}
+	}
+	s.mu.Unlock()
 	if back <= clockSlack {
 		return
 	}
 	s.log.Warn("the clock went back", zap.Duration(keyBack, back))
-	for _, e := range s.entries {
-		e.failures = 0
-		s.place(e, now)
+	if s.opts.Stepped != nil {
+		s.opts.Stepped(now, back)
 	}
 }
 
@@ -170,6 +204,7 @@ type job struct {
 	firing    Firing
 	evaluated *Schedule
 	stored    string // revision of the cursor
+	retired   bool   // it is so in the cursor
 	settled   bool   // it is here for an instant
 }
 
@@ -178,8 +213,9 @@ func (s *Scheduler) due(now time.Time) []*job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var jobs []*job
-	for len(s.heap) > 0 && len(jobs) < maxBatch && !s.heap[0].wake.After(now) {
+	for rows := 0; len(s.heap) > 0 && len(jobs) < maxBatch && rows < maxBatchRows && !s.heap[0].wake.After(now); {
 		e := heap.Pop(&s.heap).(*entry)
+		rows += e.backlog(now)
 		jobs = append(jobs, e.job(!e.unsettled(now)))
 	}
 	return jobs
@@ -203,7 +239,7 @@ func (s *Scheduler) changed() []*job {
 
 func (e *entry) job(settled bool) *job {
 	return &job{
-		entry: e, evaluated: e.evaluated, stored: e.cursor.ScheduleRevision, settled: settled,
+		entry: e, evaluated: e.evaluated, stored: e.cursor.ScheduleRevision, retired: e.cursor.Retired, settled: settled,
 		firing: Firing{Task: e.spec.task(e.id), Revision: e.revision, Schedule: e.schedule, Retired: e.gone},
 	}
 }
@@ -214,13 +250,14 @@ type turn struct {
 	now   time.Time
 	tries int
 	sum   Turn
+	err   error // of the last transaction that failed
 	// inserted are runs that Enqueued was not told of yet.
 	inserted []task.Run
 }
 
-// fire writes a batch. Where the store refuses it, the halves are tried apart,
-// so that one bad row does not hold up the others; whatever is left over is held
-// for a while with its instants untouched.
+// fire writes a batch. Where the store refuses it, or does not get done with it in
+// time, the halves are tried apart, so that one bad row does not hold up the others;
+// whatever is left over is held for a while with its instants untouched.
 func (t *turn) fire(ctx context.Context, jobs []*job) {
 	t.prepare(ctx, jobs)
 	t.write(ctx, jobs)
@@ -234,10 +271,10 @@ func (t *turn) prepare(ctx context.Context, jobs []*job) {
 	for _, j := range jobs {
 		f := &j.firing
 		f.Now, f.Host, f.NewID = t.now, t.opts.Host, t.opts.NewID
-		if j.stored != "" && (f.Retired || j.stored != f.Schedule.Revision()) {
+		if j.stored != "" && !j.retired && (f.Retired || j.stored != f.Schedule.Revision()) {
 			f.Old = t.old(j)
 		}
-		if t.opts.Gate == nil && t.opts.Allow == nil || f.Retired || !f.Task.Enabled || !j.settled && len(f.Schedule.once(t.now)) == 0 {
+		if t.opts.Gate == nil && t.opts.Allow == nil || f.Retired || !f.Task.Enabled || !j.settled && !f.renamed() && len(f.Schedule.once(t.now)) == 0 {
 			continue
 		}
 		asked = append(asked, j)
@@ -279,12 +316,14 @@ func (t *turn) screen(ctx context.Context, jobs []*job) []*job {
 
 // old finds the schedule of a cursor's revision.
 func (t *turn) old(j *job) *Schedule {
-	if j.evaluated != nil && j.evaluated.Revision() == j.stored {
-		return j.evaluated
+	for _, s := range []*Schedule{j.evaluated, j.firing.Schedule} {
+		if s != nil && s.named(j.stored) {
+			return s
+		}
 	}
 	if t.opts.OldSchedule != nil {
 		if source, ok := t.opts.OldSchedule(j.stored); ok {
-			if schedule, err := Parse(source); err == nil && schedule.Revision() == j.stored {
+			if schedule, err := Parse(source); err == nil && schedule.named(j.stored) {
 				return schedule
 			}
 		}
@@ -310,10 +349,11 @@ func (t *turn) write(ctx context.Context, jobs []*job) {
 	}
 	allowed.restore()
 	t.tries--
+	t.err = err
 	if ctx.Err() == nil {
 		t.log.Error("fire tasks", zap.Error(err), zap.Int(keyTasks, len(jobs)))
 	}
-	if len(jobs) > 1 && !errors.Is(err, context.DeadlineExceeded) {
+	if len(jobs) > 1 {
 		t.write(ctx, jobs[:len(jobs)/2])
 		t.write(ctx, jobs[len(jobs)/2:])
 		return
@@ -339,7 +379,7 @@ func (t *turn) transact(ctx context.Context, jobs []*job, plans map[string]outco
 	defer cancel()
 	return t.store.Fire(bounded, names, func(state task.FireState) task.FirePlan {
 		f := byTask[state.Task].firing
-		if f.Old != nil && f.Old.Revision() != state.Cursor.ScheduleRevision {
+		if byTask[state.Task].stored != state.Cursor.ScheduleRevision {
 			f.Old = nil // another node has moved the cursor meanwhile
 		}
 		plan := Plan(f, state)
@@ -354,7 +394,7 @@ func held(active []task.Run, cancelled []string) []string {
 		return nil
 	}
 	var stop []string
-	for _, run := range active { // replace cancels all of them
+	for _, run := range active { // replace cancels all of these
 		if run.Execution == task.Running || run.Execution == task.Interrupted {
 			stop = append(stop, run.ID)
 		}
@@ -367,6 +407,7 @@ func (t *turn) accept(jobs []*job, plans map[string]outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sum.Tasks += len(jobs)
+	t.turned.Store(time.Now().UnixNano())
 	for _, j := range jobs {
 		e := j.entry
 		e.cursor, e.known, e.failures = plans[e.id].plan.Cursor, true, 0

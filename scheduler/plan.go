@@ -16,11 +16,6 @@ const (
 	// clockSlack is how far a cursor may lie ahead of the clock without a backward
 	// jump being seen in it: clocks are slewed, and those of two nodes differ.
 	clockSlack = time.Second
-	// clockReach is how far ahead of the clock the last fired instant may lie and
-	// still hold the cursor. What lies farther was fired by a clock that was
-	// wrong, and must not silence the task until then; the occurrences' unique
-	// key alone keeps it from firing again.
-	clockReach = 24 * time.Hour
 )
 
 // Firing is what Plan needs to know of a task besides its stored state.
@@ -44,6 +39,9 @@ type Firing struct {
 	NewID func() string
 }
 
+// renamed tells whether the stored revision is another name of the same schedule.
+func (f *Firing) renamed() bool { return f.Old != nil && f.Old.Revision() == f.Schedule.Revision() }
+
 // Plan decides what becomes of a task's passed instants (DESIGN, section 8). It
 // does no I/O, reads no clock and changes nothing but the allowances. For a task that has nothing to record it
 // answers the cursor alone.
@@ -62,31 +60,21 @@ func Plan(f Firing, state task.FireState) task.FirePlan {
 			p.settle(passed{newest: p.Schedule.once(f.Now)}, task.ReasonPast)
 		}
 	case cursor.Retired && f.Retired:
-	case cursor.Retired:
-		p.begin()
-	case f.Retired || cursor.ScheduleRevision != f.Schedule.Revision():
-		p.change()
-	case ahead(cursor, f.Now):
 		p.goBack()
-	case f.Now.After(cursor.Through):
-		p.plan.Cursor.Through = f.Now
-		p.settle(f.Schedule.passed(cursor.Through, f.Now, maxRows), task.ReasonDown)
+	case cursor.Retired:
+		p.goBack()
+		p.begin()
+	case f.Retired || !p.same():
+		p.change()
+	default:
+		p.goOn()
 	}
 	return p.plan
 }
 
-// resting is where a cursor belongs when it does not follow from the instants
-// evaluated: now, but not behind what has been fired.
-func resting(now, lastFired time.Time) time.Time {
-	if ahead := lastFired.Sub(now); ahead > 0 && ahead <= clockReach {
-		return lastFired
-	}
-	return now
-}
-
 // ahead tells whether the clock has gone back since the cursor was written.
 func ahead(c task.Cursor, now time.Time) bool {
-	return c.Through.After(resting(now, c.LastFired).Add(clockSlack))
+	return c.Through.After(now.Add(clockSlack))
 }
 
 type planner struct {
@@ -95,11 +83,28 @@ type planner struct {
 	plan  task.FirePlan
 }
 
+// same tells whether the cursor is of the schedule that is in force, be it under a
+// name that an earlier version gave it.
+func (p *planner) same() bool {
+	return p.state.Cursor.ScheduleRevision == p.Schedule.Revision() || p.renamed()
+}
+
+// goOn settles what has passed since the cursor.
+func (p *planner) goOn() {
+	from := p.state.Cursor.Through
+	p.plan.Cursor.ScheduleRevision = p.Schedule.Revision()
+	p.goBack()
+	if p.Now.After(from) {
+		p.plan.Cursor.Through = p.Now
+		p.settle(p.Schedule.passed(from, p.Now, p.state.Ran), task.ReasonDown)
+	}
+}
+
 // begin starts a task's cursor at now: at first sight, and when a retired task
 // comes back. What passed before is not caught up.
 func (p *planner) begin() {
 	p.plan.Cursor.ScheduleRevision = p.Schedule.Revision()
-	p.plan.Cursor.Through = resting(p.Now, p.state.Cursor.LastFired)
+	p.plan.Cursor.Through = p.Now
 	p.plan.Cursor.Retired = p.Retired
 }
 
@@ -108,14 +113,12 @@ func (p *planner) begin() {
 func (p *planner) change() {
 	old := p.state.Cursor
 	if p.Old != nil {
-		left := p.Old.passed(old.Through, p.Now, maxRows)
+		left := p.Old.passed(old.Through, p.Now, p.state.Ran)
 		p.rows(left, task.EndMissed, task.ReasonScheduleChanged)
 	}
-	if ahead(old, p.Now) {
-		p.plan.Withdraw = resting(p.Now, old.LastFired)
-	}
+	p.goBack()
 	if p.Retired {
-		p.plan.Cursor.Through = resting(p.Now, old.LastFired)
+		p.plan.Cursor.Through = p.Now
 		p.plan.Cursor.Retired = true
 		return
 	}
@@ -133,6 +136,9 @@ func (p *planner) newSingles() []time.Time {
 		}
 	}
 	var fresh []time.Time
+	for _, t := range p.state.Ran {
+		seen[t] = true
+	}
 	for _, t := range p.Schedule.once(p.Now) {
 		if !seen[t] && (p.Old != nil || t.After(p.state.Cursor.Through)) {
 			fresh = append(fresh, t)
@@ -141,11 +147,30 @@ func (p *planner) newSingles() []time.Time {
 	return fresh
 }
 
-// goBack follows a clock that went back: nothing is fired again, and what was
-// missed but lies ahead now gets its chance.
+// goBack follows a clock that went back, if it did: the cursor returns to now, and
+// what did not run and lies ahead again gets its chance.
 func (p *planner) goBack() {
-	p.plan.Cursor.Through = resting(p.Now, p.state.Cursor.LastFired)
-	p.plan.Withdraw = p.plan.Cursor.Through
+	if !ahead(p.state.Cursor, p.Now) {
+		return
+	}
+	p.plan.Cursor.Through, p.plan.Withdraw, p.plan.Cut = p.Now, p.Now, p.cut
+}
+
+// cut ends a range row where the clock went back to. Where the row is of a schedule
+// that nobody knows any more, its instants count as evenly spread.
+func (p *planner) cut(o task.Occurrence) task.Occurrence {
+	for _, s := range []*Schedule{p.Schedule, p.Old} {
+		if s == nil || s.Revision() != o.ScheduleRevision {
+			continue
+		}
+		if last, ok := s.last(o.Due.Add(-1), p.Now); ok {
+			o.Until, o.Count = last, s.count(o.Due.Add(-1), last)
+			return o
+		}
+	}
+	part := float64(p.Now.Sub(o.Due)) / float64(max(o.Until.Sub(o.Due), 1))
+	o.Until, o.Count = p.Now, max(1, int(float64(o.Count)*part))
+	return o
 }
 
 // settle gives each passed instant its row. down is the reason of those that
@@ -156,7 +181,7 @@ func (p *planner) settle(in passed, down string) {
 		return
 	}
 	blocked, replaced := p.overlap()
-	p.rows(passed{older: in.older, first: in.first, last: in.last}, task.EndMissed, down)
+	p.rows(passed{older: in.older}, task.EndMissed, down)
 	started := 0
 	for i, due := range in.newest {
 		trigger, missed := p.rule(due, i == len(in.newest)-1, down)
@@ -218,45 +243,80 @@ func (p *planner) rule(due time.Time, newest bool, down string) (trigger task.Tr
 // overlap is what the runs that are active now mean for those to come: blocked
 // says why there may be none, replaced which ones they end. The runs planned
 // together do not stand in each other's way: those of catch_up: all are meant
-// to follow one another.
+// to follow one another. Nor does one that is to be caught up and has not begun
+// stand in anybody's.
 func (p *planner) overlap() (blocked string, replaced []string) {
-	if len(p.state.Active) == 0 {
+	var active []task.Run
+	for _, run := range p.state.Active {
+		if !toCatchUp(run) {
+			active = append(active, run)
+		}
+	}
+	if len(active) == 0 {
 		return "", nil
 	}
 	switch p.Task.Overlap {
 	case task.OverlapQueue:
-		for _, run := range p.state.Active {
-			if run.Execution == task.Queued && run.StartedAt.IsZero() {
+		for _, run := range active {
+			if unbegun(run) {
 				return because(task.ReasonQueueFull, "run "+run.ID), nil
 			}
 		}
 		return "", nil
 	case task.OverlapReplace:
-		for _, run := range p.state.Active {
+		for _, run := range active {
 			replaced = append(replaced, run.ID)
 		}
 		return "", replaced
 	}
-	oldest := p.state.Active[0]
+	oldest := active[0]
 	return because(task.ReasonOverlap, fmt.Sprintf("run %s is %s", oldest.ID, oldest.Execution)), nil
 }
 
-// run plans a run. The n-th of a batch to be caught up starts n paces from now;
-// all start after the task's jitter.
+// unbegun tells whether no worker has taken the run up yet.
+func unbegun(run task.Run) bool { return run.Execution == task.Queued && run.StartedAt.IsZero() }
+
+// toCatchUp tells whether the run is of an instant that is to be caught up, and has
+// not begun.
+func toCatchUp(run task.Run) bool { return run.Trigger == task.TriggerCatchUp && unbegun(run) }
+
+// start is when a run may start, but for the task's jitter. The n-th of a batch to
+// be caught up starts n paces from now, or from the last of those that wait already.
+// A fresh run that comes after such ones is ready no earlier than they are, so that
+// of what is ready the oldest goes first.
+func (p *planner) start(due time.Time, trigger task.Trigger, n int) time.Time {
+	base, waiting := p.Now, n > 0
+	for _, run := range p.state.Active {
+		if !toCatchUp(run) {
+			continue
+		}
+		waiting = true
+		if next := run.NotBefore.Add(CatchUpPace - p.jitter()); trigger == task.TriggerCatchUp && next.After(base) {
+			base = next
+		}
+	}
+	switch {
+	case trigger == task.TriggerCatchUp:
+		return base.Add(time.Duration(n) * CatchUpPace)
+	case waiting:
+		return p.Now
+	}
+	return due
+}
+
+func (p *planner) jitter() time.Duration { return Jitter(p.Task.ID, p.Host, p.Task.Jitter) }
+
+// run plans a run, the n-th of the plan.
 func (p *planner) run(due time.Time, trigger task.Trigger, n int) {
 	id := p.NewID()
-	start := due
-	if trigger == task.TriggerCatchUp {
-		start = p.Now.Add(time.Duration(n) * CatchUpPace)
-	}
 	p.plan.Runs = append(p.plan.Runs, task.Run{
 		ID: id, Task: p.Task.ID, Session: p.Task.SessionID(), Revision: p.Revision, Due: due, Trigger: trigger,
-		Attempt: 1, NotBefore: start.Add(Jitter(p.Task.ID, p.Host, p.Task.Jitter)),
+		Attempt: 1, NotBefore: p.start(due, trigger, n).Add(p.jitter()),
 		Execution: task.Queued, Delivery: task.DeliveryNone, CreatedAt: p.Now,
 	})
 	p.row(due, task.EndRun, "")
 	p.plan.Occurrences[len(p.plan.Occurrences)-1].RunID = id
-	if last := &p.plan.Cursor.LastFired; due.After(*last) || last.Sub(p.Now) > clockReach {
+	if last := &p.plan.Cursor.LastFired; due.After(*last) {
 		*last = due
 	}
 }
@@ -264,10 +324,10 @@ func (p *planner) run(due time.Time, trigger task.Trigger, n int) {
 // rows records all of the passed instants alike, under the revision that the
 // plan's cursor has at this moment.
 func (p *planner) rows(in passed, end task.End, reason string) {
-	if in.older > 0 {
-		p.row(in.first, end, reason)
+	for _, older := range in.older {
+		p.row(older.first, end, reason)
 		wide := &p.plan.Occurrences[len(p.plan.Occurrences)-1]
-		wide.Until, wide.Count = in.last, in.older
+		wide.Until, wide.Count = older.last, older.count
 	}
 	for _, due := range in.newest {
 		p.row(due, end, reason)

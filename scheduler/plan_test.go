@@ -95,6 +95,7 @@ type planCase struct {
 	specs            string // several with |
 	old              string
 	through, fired   string
+	ran              string // due instants that became runs, several with |
 	now              string
 	unknown, retired bool // of the stored cursor
 	forgotten        bool // the old schedule is not at hand
@@ -124,6 +125,9 @@ func (c planCase) plan(t *testing.T) task.FirePlan {
 			Task: f.Task.ID, ScheduleRevision: f.Schedule.Revision(),
 			Through: clock(t, c.through), LastFired: clock(t, c.fired), Retired: c.retired,
 		}
+	}
+	for _, due := range strings.FieldsFunc(c.ran, func(c rune) bool { return c == '|' }) {
+		state.Ran = append(state.Ran, clock(t, due))
 	}
 	if c.old != "" {
 		f.Old = parse(t, "UTC", "", strings.Split(c.old, "|")...)
@@ -168,7 +172,7 @@ func TestPlanFires(t *testing.T) {
 			want: "08:55 missed down\n09:00 missed down\ncursor 09:03"},
 		{name: "all: paced, oldest first", through: "08:40", now: "09:05:30", edit: catchUp(task.CatchUpAll, 16*time.Minute),
 			want: "08:45 missed window passed\n08:50 run catch_up 09:05:30\n08:55 run catch_up 09:05:40\n" +
-				"09:00 run catch_up 09:05:50\n09:05 run schedule 09:05\ncursor 09:05:30 fired 09:05"},
+				"09:00 run catch_up 09:05:50\n09:05 run schedule 09:05:30\ncursor 09:05:30 fired 09:05"},
 		{name: "the window has no say in what is on time", through: "09:00", now: "09:05:30", edit: catchUp(task.CatchUpOnce, 0),
 			want: "09:05 run schedule 09:05\ncursor 09:05:30 fired 09:05"},
 		{name: "disabled", through: "08:50", now: "09:05", edit: func(t *task.Task) { t.Enabled = false },
@@ -247,19 +251,25 @@ func TestPlanCursor(t *testing.T) {
 			want: "08:50 missed schedule changed\n09:00 missed schedule changed\ncursor 09:05 fired 08:40"},
 		{name: "edited, the old schedule unknown", through: "08:45", now: "09:05", old: "*/10 * * * *", forgotten: true, want: "cursor 09:05"},
 		{name: "edited, last fired ahead", old: "@daily", through: "09:30", fired: "09:30", now: "09:05",
-			want: "cursor 09:30 fired 09:30"},
+			want: "withdraw 09:05\ncursor 09:05 fired 09:30"},
 		{name: "edited, a single instant that the old one had", old: "at 2026-03-04T08:00|@daily", specs: "at 2026-03-04T08:00|@hourly",
 			through: "08:30", fired: "08:00", now: "08:40", want: "cursor 08:40 fired 08:00"},
 		{name: "edited, a new single instant that is past", old: "@daily", specs: "@daily|at 2026-03-04T08:00", through: "08:30", now: "08:40",
 			want: "08:00 run catch_up 08:40\ncursor 08:40 fired 08:00"},
 		{name: "clock went back", through: "11:00", fired: "", now: "09:00", want: "withdraw 09:00\ncursor 09:00"},
 		{name: "clock went back behind the last fired", through: "11:00", fired: "10:30", now: "09:00",
-			want: "withdraw 10:30\ncursor 10:30 fired 10:30"},
-		{name: "clock went back and stays there", through: "10:30", fired: "10:30", now: "09:10", want: "cursor 10:30 fired 10:30"},
+			want: "withdraw 09:00\ncursor 09:00 fired 10:30"},
+		{name: "U2 what lies before the last fired runs", through: "09:00", fired: "10:30", now: "09:05",
+			want: "09:05 run schedule 09:05\ncursor 09:05 fired 10:30"},
+		{name: "U2 what ran does not again", through: "09:00", fired: "09:10", ran: "09:05|09:10", now: "09:10", want: "cursor 09:10 fired 09:10"},
+		{name: "U2 what ran is not the newest to be caught up", through: "08:50", fired: "09:05", ran: "08:55|09:05", now: "09:07",
+			want: "09:00 run catch_up 09:07\ncursor 09:07 fired 09:05"},
+		{name: "U2 a single instant that ran", specs: "at 2026-03-04T08:00", old: "@daily", through: "07:00", fired: "08:00", ran: "08:00",
+			now: "08:30", want: "cursor 08:30 fired 08:00"},
+		{name: "U2 gone while the clock was ahead", gone: true, retired: true, through: "11:00", now: "09:00",
+			want: "withdraw 09:00\ncursor 09:00 retired"},
 		{name: "a clock that was years ahead does not silence the task", through: "2036-03-04T09:00:00", fired: "2036-03-04T09:00:00", now: "09:00",
 			want: "withdraw 09:00\ncursor 09:00 fired 2036-03-04T09:00:00"},
-		{name: "and its last fired is forgotten with the next", through: "09:00", fired: "2036-03-04T09:00:00", now: "09:05",
-			want: "09:05 run schedule 09:05\ncursor 09:05 fired 09:05"},
 		{name: "slewed back by less than a second", through: "09:00:00", now: "08:59:59", want: "cursor 09:00"},
 		{name: "gone", gone: true, old: "*/10 * * * *", through: "08:45", now: "09:05",
 			want: "08:50 missed schedule changed\n09:00 missed schedule changed\ncursor 09:05 retired"},

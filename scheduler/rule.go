@@ -73,6 +73,20 @@ func parseDescriptor(parts []word, dayMatch string) (rule, *SpecError) {
 	return nil, fault(name.offset, "unknown word %s; expected @hourly, @daily, @weekly, @monthly or @yearly", name.text)
 }
 
+// readsZone tells whether the instants of a spec depend on the zone: those of
+// intervals, and of times with an offset of their own, do not.
+func readsZone(text string) bool {
+	parts := words(text)
+	switch {
+	case len(parts) != 2:
+		return true
+	case parts[0].text == "at":
+		_, ok := withOffset(parts[1].text)
+		return !ok
+	}
+	return parts[0].text != "every"
+}
+
 // interval fires at the multiples of a whole number of seconds since the Unix
 // epoch, so that a restart does not shift it.
 type interval struct{ seconds int64 }
@@ -129,10 +143,8 @@ func parseInstant(parts []word, zone *time.Location) (rule, *SpecError) {
 		return nil, fault(parts[0].offset, "expected one time after at, such as at 2026-12-24T18:00")
 	}
 	text := parts[1]
-	for _, form := range offsetForms {
-		if t, err := time.Parse(form, text.text); err == nil && t.Nanosecond() == 0 {
-			return instant{t.UTC()}, nil
-		}
+	if t, ok := withOffset(text.text); ok {
+		return instant{t}, nil
 	}
 	for _, form := range localForms {
 		if w, err := time.Parse(form, text.text); err == nil && w.Nanosecond() == 0 {
@@ -143,6 +155,16 @@ func parseInstant(parts []word, zone *time.Location) (rule, *SpecError) {
 		}
 	}
 	return nil, fault(text.offset, "%q is not a time such as 2026-12-24T18:00, 2026-12-24T18:00:30 or 2026-12-24T18:00+01:00", text.text)
+}
+
+// withOffset reads a time that has an offset of its own.
+func withOffset(text string) (time.Time, bool) {
+	for _, form := range offsetForms {
+		if t, err := time.Parse(form, text); err == nil && t.Nanosecond() == 0 {
+			return t.UTC(), true
+		}
+	}
+	return time.Time{}, false
 }
 
 func (i instant) next(after time.Time, _ *time.Location) (time.Time, bool) {

@@ -21,13 +21,14 @@ type Schedule struct {
 	rules    []rule
 	zone     *time.Location
 	revision string
+	zoned    string // as earlier versions named it
 }
 
 // Parse reads a schedule (DESIGN, section 8). One without specs is valid and has
 // no instants: its task runs only by hand. An error joins a *SpecError for each
 // fault.
 func Parse(source task.Schedule) (*Schedule, error) {
-	s := &Schedule{revision: Revision(source)}
+	s := &Schedule{revision: Revision(source), zoned: zonedRevision(source)}
 	var faults []error
 	if len(source.Specs) > 0 {
 		zone, bad := loadZone(source.Zone)
@@ -71,9 +72,19 @@ func clip(text string) string {
 }
 
 // Revision names what a schedule says: a hash of its specs (in any order, spaces
-// between fields not counting), zone and day_match. It is part of an
-// occurrence's identity, and needs no valid schedule.
+// between fields not counting), zone and day_match. The zone counts only where a
+// spec reads it: an interval falls on the same instants in every zone. It is part
+// of an occurrence's identity, and needs no valid schedule.
 func Revision(source task.Schedule) string {
+	if !slices.ContainsFunc(source.Specs, readsZone) {
+		source.Zone = ""
+	}
+	return zonedRevision(source)
+}
+
+// zonedRevision counts the zone in any case, as every revision did once: databases
+// hold such ones.
+func zonedRevision(source task.Schedule) string {
 	specs := make([]string, 0, len(source.Specs))
 	for _, text := range source.Specs {
 		specs = append(specs, strings.Join(strings.Fields(text), " "))
@@ -90,6 +101,9 @@ func Revision(source task.Schedule) string {
 
 // Revision is the revision of what was parsed.
 func (s *Schedule) Revision() string { return s.revision }
+
+// named tells whether a stored revision is the schedule's.
+func (s *Schedule) named(revision string) bool { return revision == s.revision || revision == s.zoned }
 
 // Zone is the schedule's own zone; UTC for one without specs.
 func (s *Schedule) Zone() *time.Location {

@@ -47,6 +47,9 @@ type Options struct {
 	// Cancel is told of an active run that a worker may hold and that overlap:
 	// replace ends. It must not block.
 	Cancel func(runID, reason string)
+	// Stepped is told once of a clock that went back, by how much at least, before
+	// anything is fired by it.
+	Stepped func(now time.Time, back time.Duration)
 	// Observe is told of each turn that settled something. It must not block.
 	Observe func(Turn)
 }
@@ -95,6 +98,8 @@ type Scheduler struct {
 	loaded     bool
 	configured bool // Set was called
 	last       time.Time
+
+	failing bool // of the loop alone: see stuck
 }
 
 // New returns a Scheduler without tasks.
@@ -128,9 +133,9 @@ func (s *Scheduler) Wake() {
 // from then on what is due fires.
 func (s *Scheduler) Started() <-chan struct{} { return s.started }
 
-// Turned is when the loop last turned, by the daemon's own clock; zero before
-// Run. While Run works it is never older than 30 seconds and the time of one
-// transaction.
+// Turned is when the loop last turned and could fire, by the daemon's own clock; zero
+// before Run. While Run works it is never older than 30 seconds and the time of one
+// transaction; it grows older while everything that is due fails.
 func (s *Scheduler) Turned() time.Time {
 	if at := s.turned.Load(); at != 0 {
 		return time.Unix(0, at)

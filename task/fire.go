@@ -24,6 +24,10 @@ type FireState struct {
 	Known  bool
 	// Active are the task's runs that count for overlap, oldest first.
 	Active []Run
+	// Ran are the due instants after the cursor that have become runs already, under
+	// whatever revision, oldest first: a clock that was ahead has fired them, and they
+	// do not run again.
+	Ran []time.Time
 	// Paused is the note of a pause of the task or of everything; empty if none.
 	Paused string
 }
@@ -41,7 +45,9 @@ type FirePlan struct {
 	// the same transaction (their approvals too), for running ones the caller
 	// tells dispatch afterwards.
 	Cancel []string
-	// Withdraw, if not zero, deletes missed rows of the task that are due after
-	// it: a clock that went back makes them future again.
+	// Withdraw, if not zero, deletes the rows of the task that are due after it and
+	// did not become runs: a clock that went back makes them future again. A range row
+	// that reaches beyond it is replaced by what Cut returns for it.
 	Withdraw time.Time
+	Cut      func(Occurrence) Occurrence
 }

@@ -185,6 +185,7 @@ func (h *house) look(ctx context.Context) {
 	if ctx.Err() == nil {
 		h.care.board.Daemon("database", errorText(err))
 	}
+	h.care.forgetStep(time.Now())
 	h.care.board.Daemon("disk", diskTrouble(h.settings.StateDir, h.care.minFree.Load()))
 }
 
@@ -216,6 +217,40 @@ func (h *house) turned(t scheduler.Turn) {
 		detail = fmt.Sprintf("%d tasks are due and cannot be recorded, so they do not run; they are tried again. The log says why.", t.Failed)
 	}
 	h.care.board.Daemon("clock", detail)
+}
+
+// stepTrouble is the key of the notice that the clock went back, which stands for
+// stepShown: nothing ends it, and there is no recovery to tell of.
+const (
+	stepTrouble = "daemon/step"
+	stepShown   = time.Hour
+)
+
+// stepped hears of a clock that went back. It is told of once, and what waits for a
+// time by the clock as it was follows it.
+func (h *house) stepped(now time.Time, back time.Duration) {
+	h.care.board.Drop(stepTrouble) // an earlier step
+	h.care.board.Raise(task.Trouble{
+		Key: stepTrouble, Event: alert.EventFailure, Title: "the clock went back",
+		Text: fmt.Sprintf("The clock went back by %s, to %s. Tasks go on from there; what has run already does not run again.\n",
+			back.Round(time.Second), now.In(h.zone).Format(time.DateTime)),
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := h.main.Rewind(ctx, now, back); err != nil {
+		h.log.Error("what waits did not follow the clock", zap.Error(err))
+	}
+	h.workers.Wake()
+	h.care.delivery.Wake()
+}
+
+// forgetStep takes the notice of a step away in time.
+func (c *care) forgetStep(now time.Time) {
+	for _, t := range c.board.Open(stepTrouble) {
+		if now.Sub(t.OpenedAt).Abs() > stepShown {
+			c.board.Drop(stepTrouble)
+		}
+	}
 }
 
 // lookAtOpenApprovals looks whether approvals that people were told of still wait.

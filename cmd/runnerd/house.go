@@ -197,7 +197,7 @@ func (h *house) openParts(a *app) {
 	})
 	h.clock = scheduler.New(scheduler.Options{
 		Store: at.clock, NewID: newID, Host: hostName(), Now: wallClock(a.getenv), Gate: h.gate, Allow: h.allow, Screen: h.screen, Log: h.log,
-		OldSchedule: h.oldSchedule, Observe: h.turned,
+		OldSchedule: h.oldSchedule, Observe: h.turned, Stepped: h.stepped,
 		Enqueued: func([]task.Run) { h.workers.Wake() },
 		Cancel:   func(run, reason string) { h.cancelReplaced(run, reason) },
 	})

@@ -382,7 +382,11 @@ func whySentence(o control.WhyRow, zone *time.Location) string {
 		return fmt.Sprintf("%s to %s: %d instants %s: %s.", due, o.Until.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), o.Count, o.End, reasonWords(o.Reason))
 	}
 	if o.End == task.EndRun {
-		return fmt.Sprintf("%s: became run %s; `runnerd show %s` shows it.", due, o.Run, o.Run)
+		ahead := ""
+		if o.Due.After(time.Now()) {
+			ahead = " That lies ahead: the clock has gone back since, and the instant does not run again."
+		}
+		return fmt.Sprintf("%s: became run %s; `runnerd show %s` shows it.%s", due, o.Run, o.Run, ahead)
 	}
 	return fmt.Sprintf("%s: %s, because %s.", due, o.End, reasonWords(o.Reason))
 }

@@ -61,7 +61,7 @@ func (m *Memory) Fire(ctx context.Context, tasks []string, decide func(task.Fire
 	for _, id := range tasks {
 		cursor, known := m.cursors[id]
 		plan := decide(task.FireState{
-			Task: id, Cursor: cursor, Known: known, Active: m.active(id), Paused: m.pauseOf(id),
+			Task: id, Cursor: cursor, Known: known, Active: m.active(id), Ran: m.ran(id, cursor), Paused: m.pauseOf(id),
 		})
 		runs, err := m.write(id, plan)
 		if err != nil {
@@ -132,8 +132,23 @@ func (m *Memory) active(id string) []task.Run {
 	return active
 }
 
+// ran are the due instants after the cursor that became runs, where a clock was
+// ahead.
+func (m *Memory) ran(id string, c task.Cursor) (ran []time.Time) {
+	if !c.LastFired.After(c.Through) {
+		return nil
+	}
+	for _, o := range m.occurrences {
+		if o.Task == id && o.End == task.EndRun && o.Due.After(c.Through) {
+			ran = append(ran, o.Due)
+		}
+	}
+	slices.SortFunc(ran, time.Time.Compare)
+	return slices.CompactFunc(ran, time.Time.Equal)
+}
+
 func (m *Memory) write(id string, plan task.FirePlan) ([]task.Run, error) {
-	m.withdraw(id, plan.Withdraw)
+	m.withdraw(id, plan)
 	for _, runID := range plan.Cancel {
 		run, ok := m.runs[runID]
 		if ok && (run.Execution == task.Queued || run.Execution == task.Waiting) {
@@ -165,14 +180,19 @@ func (m *Memory) write(id string, plan task.FirePlan) ([]task.Run, error) {
 	return inserted, nil
 }
 
-func (m *Memory) withdraw(id string, after time.Time) {
+func (m *Memory) withdraw(id string, plan task.FirePlan) {
+	after := plan.Withdraw
 	if after.IsZero() {
 		return
 	}
 	for key, o := range m.occurrences {
-		if o.Task == id && o.End == task.EndMissed && o.Due.After(after) {
+		switch {
+		case o.Task != id || o.End == task.EndRun:
+		case o.Due.After(after):
 			delete(m.occurrences, key)
 			m.undo = append(m.undo, func() { m.occurrences[key] = o })
+		case o.Until.After(after) && plan.Cut != nil:
+			put(m, m.occurrences, key, plan.Cut(o))
 		}
 	}
 }
@@ -206,6 +226,15 @@ func (m *Memory) Runs(id string) []task.Run {
 // Finish ends every active run of a task as completed, as a worker would.
 func (m *Memory) Finish(id string) {
 	m.SetExecution(id, task.Completed)
+}
+
+// End ends one run as completed.
+func (m *Memory) End(runID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	run := m.runs[runID]
+	run.Execution = task.Completed
+	m.runs[runID] = run
 }
 
 // SetExecution moves every active run of a task.

@@ -35,6 +35,8 @@ func Run(t *testing.T, open func(t *testing.T) scheduler.Store) {
 		{"withdraw", testWithdraw},
 		{"withdraw before insert", testWithdrawThenInsert},
 		{"range row", testRange},
+		{"U3 range row cut", testCut},
+		{"U2 what ran ahead", testRan},
 		{"retired", testRetired},
 		{"many tasks", testMany},
 		{"concurrent", testConcurrent},
@@ -292,7 +294,7 @@ func testWithdraw(t *testing.T, store scheduler.Store) {
 		task  string
 		hours int
 		free  bool
-	}{{"a", 1, false}, {"a", 2, true}, {"a", 3, false}, {"a", 4, false}, {"b", 2, false}} {
+	}{{"a", 1, false}, {"a", 2, true}, {"a", 3, true}, {"a", 4, false}, {"b", 2, false}} {
 		id := fmt.Sprintf("again-%s-%d", c.task, c.hours)
 		runs, _ := fire(t, store, c.task, runPlan(c.task, id, at(c.hours)))
 		if got := len(runs) == 1; got != c.free {
@@ -319,6 +321,55 @@ func testRange(t *testing.T, store scheduler.Store) {
 	fire(t, store, "a", task.FirePlan{Cursor: cursor("a", noon), Withdraw: noon.Add(-time.Minute)})
 	runs, _ = fire(t, store, "a", runPlan("a", "r-2", noon))
 	wantIDs(t, "a range row ahead is withdrawn", runs, "r-2")
+}
+
+// testCut: a range row that reaches past the withdrawal becomes what Cut makes of it.
+func testCut(t *testing.T, store scheduler.Store) {
+	wide := row("a", noon, task.EndMissed, task.ReasonDown)
+	wide.Until, wide.Count = noon.Add(48*time.Hour), 2880
+	fire(t, store, "a", rowPlan(wide))
+	var seen []task.Occurrence
+	plan := task.FirePlan{Cursor: cursor("a", noon), Withdraw: noon.Add(time.Hour), Cut: func(o task.Occurrence) task.Occurrence {
+		seen = append(seen, o)
+		o.Until, o.Count = noon.Add(time.Hour), 61
+		return o
+	}}
+	fire(t, store, "a", plan)
+	if len(seen) != 1 || seen[0].Count != 2880 || !seen[0].Due.Equal(noon) || seen[0].Reason != task.ReasonDown {
+		t.Fatalf("Cut was called for %+v", seen)
+	}
+	plan.Withdraw = noon.Add(30 * time.Minute)
+	fire(t, store, "a", plan)
+	if len(seen) != 2 || seen[1].Count != 61 || !seen[1].Until.Equal(noon.Add(time.Hour)) {
+		t.Errorf("then for %+v", seen[1:])
+	}
+	plan.Withdraw = noon.Add(time.Hour)
+	if fire(t, store, "a", plan); len(seen) != 2 {
+		t.Error("and for one that ends in time")
+	}
+}
+
+// testRan: the state names the runs past a cursor that went back, of any revision,
+// and nothing else.
+func testRan(t *testing.T, store scheduler.Store) {
+	at := func(hours int) time.Time { return noon.Add(time.Duration(hours) * time.Hour) }
+	fire(t, store, "a", runPlan("a", "r-1", at(1)))
+	other := runPlan("a", "r-3", at(3))
+	other.Occurrences[0].ScheduleRevision, other.Cursor.ScheduleRevision = "r0", "r0"
+	fire(t, store, "a", other)
+	fire(t, store, "a", runPlan("a", "r-2", at(2)))
+	skipped := rowPlan(row("a", at(4), task.EndSkipped, task.ReasonOverlap))
+	skipped.Cursor.LastFired = at(3)
+	if _, state := fire(t, store, "a", skipped); len(state.Ran) != 0 {
+		t.Errorf("ran %v past a cursor that is past all of them", state.Ran)
+	}
+	back := task.FirePlan{Cursor: cursor("a", at(1))}
+	back.Cursor.LastFired = at(3)
+	fire(t, store, "a", back)
+	_, state := fire(t, store, "a", back)
+	if len(state.Ran) != 2 || !state.Ran[0].Equal(at(2)) || !state.Ran[1].Equal(at(3)) {
+		t.Errorf("ran %v, want those of +2 h and +3 h", state.Ran)
+	}
 }
 
 func testRetired(t *testing.T, store scheduler.Store) {
