@@ -117,6 +117,12 @@ func TestCase11LiveEdits(t *testing.T) {
 		{"deny", func(w *looptest.World) {
 			w.Policy(policy.ScopeTask, "brief", with(allowed, func(f *policy.Fields) { f.Deny = grants("desk/note") }))
 		}, policy.CodeDenied},
+		{"B5 deny of the daemon", func(w *looptest.World) {
+			w.Ceiling = grants("desk/note")
+			if err := w.Sync(); err != nil {
+				w.T.Fatal(err)
+			}
+		}, policy.CodeDenied},
 		{"task connectors", func(w *looptest.World) {
 			w.Policy(policy.ScopeTask, "brief", with(allowed, func(f *policy.Fields) { f.Connectors = ids() }))
 		}, policy.CodeNotReachable},

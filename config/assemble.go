@@ -251,12 +251,14 @@ func (a *assembly) daemon() {
 	a.set.Daemon = (*daemonFile)(nil).daemon()
 	for _, rel := range a.files[kindDaemon] {
 		p, _ := a.pick(rel, func(p *parsed) []Problem {
-			if p.daemon.Defaults == nil {
-				return nil
+			out := a.checkGrantNames(p, p.daemon.Deny, []string{"deny"})
+			if p.daemon.Defaults != nil {
+				out = append(out, a.checkNames(p, *p.daemon.Defaults, *p.daemon.Defaults, "defaults")...)
 			}
-			return a.checkNames(p, *p.daemon.Defaults, *p.daemon.Defaults, "defaults")
+			return out
 		})
-		if p == nil {
+		if p == nil { // what it would deny is not known
+			a.set.Daemon.Deny = task.ListOf(policy.Grant{Connector: "*", Tool: "*"})
 			continue
 		}
 		a.set.Daemon = p.daemon.daemon()

@@ -321,3 +321,34 @@ func TestParseDuration(t *testing.T) {
 		}
 	}
 }
+
+// B5: deny of runnerd.yaml itself is a ceiling, that of its defaults is not. Where
+// the file cannot be read, what it would deny is not known: everything.
+func TestDaemonDeny(t *testing.T) {
+	d := newDir(t, base(map[string]string{
+		"runnerd.yaml":  "deny: [mail/send_*, {tool: files/write_file, where: {path: {under: /srv}}}]\ndefaults: {deny: [mail/*]}\n",
+		"tasks/good.md": "---\ndeny: []\n---\nDo it.\n",
+	}))
+	kept := stored{}
+	s := load(t, d.loader(kept.lastGood))
+	if len(s.Problems) > 0 || s.Daemon.Deny.Len() != 2 || len(s.Daemon.Deny.Items()[1].Where) != 1 {
+		t.Fatalf("%v, deny %v", texts(s.Problems), s.Daemon.Deny)
+	}
+	if own := s.Tasks["good"].Policy.Deny; !own.Declared() || own.Len() != 0 {
+		t.Errorf("the task's own deny is %v", own)
+	}
+	kept.keep(s)
+	d.write("runnerd.yaml", "deny: [mail]\n")
+	s = load(t, d.loader(kept.lastGood))
+	if len(s.Problems) != 1 || !strings.HasPrefix(s.Problems[0].Error(), "runnerd.yaml:1:8: ") || s.Daemon.Deny.Len() != 2 {
+		t.Errorf("%v, deny %v", texts(s.Problems), s.Daemon.Deny)
+	}
+	s = load(t, d.loader())
+	if all := s.Daemon.Deny.Items(); len(all) != 1 || all[0].String() != "*/*" {
+		t.Errorf("without a last good revision the deny is %v", all)
+	}
+	d.write("runnerd.yaml", "deny: [ghost/x]\n")
+	if s = load(t, d.loader()); len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Error(), `unknown connector "ghost"`) {
+		t.Error(texts(s.Problems))
+	}
+}

@@ -12,6 +12,7 @@ type daemonFile struct {
 	Notify    *[]notifyKeys  `json:"notify,omitempty" jsonschema:"whom to tell of failures, waiting approvals, budgets, breakers and broken files, once each and once on recovery"`
 	Defaults  *taskKeys      `json:"defaults,omitempty" jsonschema:"what a task has where its own file is silent; connectors here yield to a project's"`
 	Limits    *dayLimitKeys  `json:"limits,omitempty" jsonschema:"what all tasks together may spend in a day"`
+	Deny      *[]grantLine   `json:"deny,omitempty" example:"[\"*/delete_*\"]" jsonschema:"calls that no task may make, whatever its file, project or an override says: connector/tool, or {tool, where}"`
 	Retention *retentionKeys `json:"retention,omitempty" jsonschema:"how much history is kept"`
 	Ping      *pingKeys      `json:"ping,omitempty" jsonschema:"a dead man's switch: a URL that is called while the daemon is well, so that a service elsewhere notices when it is not"`
 	Access    *accessKeys    `json:"access,omitempty" jsonschema:"who else may use the control socket: users, @groups or uids; root and the daemon's own user may read and run"`
@@ -49,11 +50,18 @@ type retentionKeys struct {
 
 // Daemon is runnerd.yaml without its defaults, which are merged into the tasks.
 type Daemon struct {
-	Notify    []Notify
-	Limits    policy.Limits // per day, all tasks together
+	Notify []Notify
+	Limits policy.Limits // per day, all tasks together
+	// Deny is a ceiling: nothing that a task, a project or an override says lifts it.
+	Deny      task.List[policy.Grant]
 	Retention Retention
 	Access    Access
 	Ping      Ping
+}
+
+// Policy is what a decision reads of runnerd.yaml.
+func (d Daemon) Policy() policy.Fields {
+	return policy.Fields{Limits: &d.Limits, Deny: d.Deny}
 }
 
 // Ping is the daemon's own dead man's switch; none without a URL, which may hold
@@ -104,6 +112,7 @@ func (p *parsed) checkDaemon() {
 	if f.Defaults != nil {
 		p.checkTaskKeys(f.Defaults, "defaults")
 	}
+	p.checkGrants([]string{"deny"}, f.Deny)
 	if f.Retention != nil && f.Retention.Age != nil && *f.Retention.Age <= 0 {
 		p.complain([]string{"retention", "age"}, "0 is too short", expectedDuration, "")
 	}
@@ -135,6 +144,7 @@ func (f *daemonFile) daemon() Daemon {
 	if f.Limits != nil {
 		d.Limits = limitKeys{CostPerDay: f.Limits.CostPerDay, TokensPerDay: f.Limits.TokensPerDay, RunsPerDay: f.Limits.RunsPerDay}.limits()
 	}
+	d.Deny = grants(f.Deny)
 	if r := f.Retention; r != nil {
 		d.Retention.Age = orElse(r.Age, d.Retention.Age)
 		if r.Runs != nil {

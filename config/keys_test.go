@@ -120,6 +120,8 @@ var samples = map[kind]map[string]sample{
 		"limits.cost_per_day":   {"limits: {cost_per_day: 3}", ""},
 		"limits.tokens_per_day": {"limits: {tokens_per_day: 3}", ""},
 		"limits.runs_per_day":   {"limits: {runs_per_day: 3}", ""},
+		"deny":                  {"deny: [memory/forget]", ""},
+		"deny.tool":             {"deny: [{tool: memory/forget}]", ""},
 		"retention.age":         {"retention: {age: 1h}", ""},
 		"retention.runs":        {"retention: {runs: 3}", ""},
 		"retention.results":     {"retention: {results: 1MB}", ""},

@@ -96,7 +96,7 @@ func newStores(t testing.TB) *rig {
 	for _, id := range []string{"files", "mail", "web"} {
 		rows = append(rows, taskpolicy.Row{Scope: policy.ScopeConnector, ID: id, Fields: policy.Fields{Classes: map[string]policy.Class{"get_*": policy.ClassRead}}})
 	}
-	ok(t, r.rules.SyncFiles(ctx, rows, policy.Limits{}, "files"))
+	ok(t, r.rules.SyncFiles(ctx, rows, policy.Fields{}, "files"))
 	return r
 }
 

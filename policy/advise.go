@@ -35,6 +35,7 @@ func Advise(e Effective, connected []Connected) []Advice {
 	a := &adviser{e: e, connected: byID(connected)}
 	a.rules("allow", e.Allow)
 	a.rules("deny", e.Deny)
+	a.rules(ceiling, slices.DeleteFunc(slices.Clone(e.Ceiling), func(g Grant) bool { return isGlob(g.Connector) }))
 	for _, c := range a.connected {
 		if rules, ok := e.Connectors[c.ID]; ok && c.Up {
 			a.toolNames(c, rules)

@@ -76,6 +76,9 @@ func (m maker) world() (Effective, []Connected) {
 		Task: "t", OnAsk: OnAsk(m.one("deny", "park")), Limits: DefaultLimits(), Connectors: map[string]ConnectorRules{},
 		TaskConnectors: m.list(makerIDs...), Tools: m.list(makerIDs...), Allow: m.grants(), Deny: m.grants(),
 	}
+	if m.IntN(3) == 0 {
+		e.Ceiling = m.grants()
+	}
 	var connected []Connected
 	for _, id := range makerIDs {
 		c := Connected{ID: id, Up: m.IntN(5) > 0}

@@ -203,16 +203,23 @@ func (d *decider) secrets() *refusal {
 }
 
 func (d *decider) denied() *refusal {
-	for _, g := range d.e.Deny {
-		if MatchGrant(g, d.slot.Connector, d.slot.Tool) && d.judge().whereDenies(g.Where, d.args) {
-			return d.deniedBy(g)
+	return d.deniedIf(func(g Grant) bool { return d.judge().whereDenies(g.Where, d.args) })
+}
+
+// deniedIf refuses by the first line of deny, the daemon's before the task's, that
+// names the tool and holds.
+func (d *decider) deniedIf(holds func(Grant) bool) *refusal {
+	for _, lines := range []struct {
+		field string
+		deny  []Grant
+	}{{ceiling, d.e.Ceiling}, {"deny", d.e.Deny}} {
+		for _, g := range lines.deny {
+			if MatchGrant(g, d.slot.Connector, d.slot.Tool) && holds(g) {
+				return deny(CodeDenied, "deny: %s (%s)", g, layerWord(*d.e, lines.field))
+			}
 		}
 	}
 	return nil
-}
-
-func (d *decider) deniedBy(g Grant) *refusal {
-	return deny(CodeDenied, "deny: %s (%s)", g, layerWord(*d.e, "deny"))
 }
 
 func (d *decider) judge() judge {
@@ -283,8 +290,14 @@ func repeated(times int) *refusal {
 	}
 }
 
+// ceiling is the daemon's own deny among the fields that rules come from.
+const ceiling = "ceiling"
+
 // layerWord says where a field of the task comes from, in words.
 func layerWord(e Effective, field string) string {
+	if field == ceiling {
+		return "runnerd.yaml"
+	}
 	switch e.Sources[field] {
 	case LayerFile:
 		return "task file"

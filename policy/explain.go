@@ -66,18 +66,19 @@ func explainTool(e Effective, c Connected, s task.Slot) Row {
 // tool.
 func unconditional(e Effective, s task.Slot) (*Effective, []string) {
 	var words []string
-	plain := func(word string, rules []Grant) []Grant {
+	plain := func(word, field string, rules []Grant) []Grant {
 		var kept []Grant
 		for _, g := range rules {
 			if len(g.Where) == 0 {
 				kept = append(kept, g)
 			} else if MatchGrant(g, s.Connector, s.Tool) {
-				words = append(words, fmt.Sprintf("%s: %s (%s)", word, g, layerWord(e, word)))
+				words = append(words, fmt.Sprintf("%s: %s (%s)", word, g, layerWord(e, field)))
 			}
 		}
 		return kept
 	}
-	e.Deny = plain("deny", e.Deny)
-	e.Allow = plain("allow", e.Allow)
+	e.Ceiling = plain("deny", ceiling, e.Ceiling)
+	e.Deny = plain("deny", "deny", e.Deny)
+	e.Allow = plain("allow", "allow", e.Allow)
 	return &e, words
 }

@@ -127,7 +127,6 @@ func noReadText(id string) string {
 
 // deniedOutright tells whether a deny line refuses every call of the tool.
 func deniedOutright(e Effective, connector, tool string) bool {
-	return slices.ContainsFunc(e.Deny, func(g Grant) bool {
-		return len(g.Where) == 0 && MatchGrant(g, connector, tool)
-	})
+	outright := func(g Grant) bool { return len(g.Where) == 0 && MatchGrant(g, connector, tool) }
+	return slices.ContainsFunc(e.Ceiling, outright) || slices.ContainsFunc(e.Deny, outright)
 }

@@ -147,9 +147,12 @@ type Effective struct {
 	// The three tiers of reachability, each after its layers.
 	TaskConnectors, SessionConnectors, ProjectConnectors task.List[string]
 
-	Tools       task.List[string]
-	Allow       []Grant
-	Deny        []Grant
+	Tools task.List[string]
+	Allow []Grant
+	Deny  []Grant
+	// Ceiling are the daemon's own deny lines, which nothing of a task, project or
+	// session lifts.
+	Ceiling     []Grant
 	OnAsk       OnAsk
 	ApprovalTTL time.Duration
 	Limits      Limits

@@ -28,10 +28,8 @@ func (d *decider) outright() *refusal {
 	if r := d.standing(); r != nil {
 		return r
 	}
-	for _, g := range d.e.Deny {
-		if len(g.Where) == 0 && MatchGrant(g, d.slot.Connector, d.slot.Tool) {
-			return d.deniedBy(g)
-		}
+	if r := d.deniedIf(func(g Grant) bool { return len(g.Where) == 0 }); r != nil {
+		return r
 	}
 	return d.byDefault()
 }

@@ -225,7 +225,10 @@ func (b *builder) build() (policy.Effective, error) {
 		scope policy.Scope
 		id    string
 		have  layered
-	}{{policy.ScopeTask, b.e.Task, b.task}, {policy.ScopeSession, b.e.Session, b.session}, {policy.ScopeProject, b.e.Project, b.project}} {
+	}{
+		{policy.ScopeTask, b.e.Task, b.task}, {policy.ScopeSession, b.e.Session, b.session},
+		{policy.ScopeProject, b.e.Project, b.project}, {scopeDaemon, daemonID, b.daemon},
+	} {
 		if need.have.file == "" && (need.scope != policy.ScopeProject || need.id != "") {
 			return policy.Effective{}, fmt.Errorf("%s %q: %w", need.scope, need.id, ErrNoRow)
 		}
@@ -344,7 +347,12 @@ func (b *builder) tierFields() error {
 		return err
 	}
 	if text, from := fields.get(0); from != policy.LayerDefault {
-		return cached(&b.cache.limits, "limits of the daemon", text, &b.e.Day, parseLimits)
+		if err := cached(&b.cache.limits, "limits of the daemon", text, &b.e.Day, parseLimits); err != nil {
+			return err
+		}
+	}
+	if text, from := fields.get(1); from != policy.LayerDefault {
+		return cached(&b.cache.grants, "deny of the daemon", text, &b.e.Ceiling, parseGrants)
 	}
 	return nil
 }

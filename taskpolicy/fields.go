@@ -24,7 +24,7 @@ var fieldsOf = map[policy.Scope][]string{
 	policy.ScopeSession:   {"connectors"},
 	policy.ScopeProject:   {"connectors", "limits"},
 	policy.ScopeConnector: {"classes", "disabled_tools", "trust_annotations", "flags", "pin", "origin"},
-	scopeDaemon:           {"limits"},
+	scopeDaemon:           {"limits", "deny"},
 }
 
 // maxFieldBytes bounds one stored field.

@@ -19,7 +19,7 @@ func TestPostgres(t *testing.T) {
 		t.Skip("no -postgres URL")
 	}
 	s := open(t, *postgresDSN)
-	if err := s.SyncFiles(t.Context(), files(), policy.Limits{}, "files"); err != nil {
+	if err := s.SyncFiles(t.Context(), files(), policy.Fields{}, "files"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := set(t, s, policy.ScopeSession, "brief", `connectors=["web"]`); err != nil {

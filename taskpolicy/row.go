@@ -169,7 +169,32 @@ func (s *Store) Show(ctx context.Context, scope policy.Scope, id string) (map[st
 		}
 		out[name] = f
 	}
-	return out, nil
+	if scope != policy.ScopeTask {
+		return out, nil
+	}
+	out[Ceiling], err = s.ceiling(ctx)
+	return out, err
+}
+
+// Ceiling is the name under which Show lists, beside a task's own fields, what the
+// daemon's file denies every task. Nobody can set it here.
+const Ceiling = "ceiling"
+
+func (s *Store) ceiling(ctx context.Context) (Field, error) {
+	f := Field{Value: json.RawMessage("null"), Layer: policy.LayerDefault}
+	file, _, err := layers(ctx, s.read, scopeDaemon, daemonID)
+	switch {
+	case err != nil:
+		return f, fmt.Errorf("show policy: %w", err)
+	case file.Deny == nil:
+		return f, nil
+	}
+	m := file.meta()["deny"]
+	f = Field{Value: rawOrQuoted(*file.Deny), Layer: policy.LayerFile, By: m.By}
+	if m.At != 0 {
+		f.ChangedAt = time.UnixMicro(m.At).UTC()
+	}
+	return f, nil
 }
 
 // rawOrQuoted shows a stored text that is no JSON as a string.

@@ -114,7 +114,8 @@ func place(dsn string) string {
 	return dsn
 }
 
-// scopeDaemon is the one row that holds the daemon's own limits per day.
+// scopeDaemon is the one row that holds the daemon's own limits per day and its
+// ceiling of deny.
 const scopeDaemon policy.Scope = "daemon"
 
 const daemonID = "daemon"

@@ -56,7 +56,7 @@ func files() []Row {
 func seeded(t testing.TB) *Store {
 	t.Helper()
 	s := open(t, dbPath(t))
-	if err := s.SyncFiles(t.Context(), files(), policy.Limits{CostPerDay: ptr(task.Money(5_000_000))}, "files"); err != nil {
+	if err := s.SyncFiles(t.Context(), files(), policy.Fields{Limits: &policy.Limits{CostPerDay: ptr(task.Money(5_000_000))}}, "files"); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -134,7 +134,7 @@ func TestThreeStates(t *testing.T) {
 		if list.Declared() {
 			rows[3].Flags = task.ListOf[policy.Flag]()
 		}
-		if err := s.SyncFiles(t.Context(), rows, policy.Limits{}, "files"); err != nil {
+		if err := s.SyncFiles(t.Context(), rows, policy.Fields{}, "files"); err != nil {
 			t.Fatal(err)
 		}
 		e := effective(t, s)
@@ -357,7 +357,7 @@ func TestShow(t *testing.T) {
 			t.Errorf("%s: %s %+v", name, got.Value, got)
 		}
 	}
-	if len(shown) != 8 {
+	if len(shown) != 9 || string(shown[Ceiling].Value) != "null" {
 		t.Errorf("%d fields", len(shown))
 	}
 	if _, err := s.Show(t.Context(), policy.ScopeTask, "ghost"); !errors.Is(err, ErrNoRow) {
@@ -406,7 +406,7 @@ func TestSyncFiles(t *testing.T) {
 	}
 	day := policy.Limits{CostPerDay: ptr(task.Money(5_000_000))}
 	before := count()
-	if err := s.SyncFiles(t.Context(), files(), day, "files"); err != nil {
+	if err := s.SyncFiles(t.Context(), files(), policy.Fields{Limits: &day}, "files"); err != nil {
 		t.Fatal(err)
 	}
 	if got := count(); got != before {
@@ -415,7 +415,7 @@ func TestSyncFiles(t *testing.T) {
 
 	rows := files()
 	rows[0].Fields.OnAsk = nil
-	if err := s.SyncFiles(t.Context(), rows, day, "uid 7"); err != nil {
+	if err := s.SyncFiles(t.Context(), rows, policy.Fields{Limits: &day}, "uid 7"); err != nil {
 		t.Fatal(err)
 	}
 	h, err := s.History(t.Context(), HistoryFilter{Scope: policy.ScopeTask, ID: "brief", Limit: 1})
@@ -424,11 +424,11 @@ func TestSyncFiles(t *testing.T) {
 	}
 
 	// The task's file goes: its row stays. Its project and a connector go for good.
-	if err := s.SyncFiles(t.Context(), rows[2:3], day, "files"); err != nil {
+	if err := s.SyncFiles(t.Context(), rows[2:3], policy.Fields{Limits: &day}, "files"); err != nil {
 		t.Fatal(err)
 	}
 	after := count()
-	if err := s.SyncFiles(t.Context(), rows[2:3], day, "files"); err != nil || count() != after {
+	if err := s.SyncFiles(t.Context(), rows[2:3], policy.Fields{Limits: &day}, "files"); err != nil || count() != after {
 		t.Errorf("the same once more: %d history rows, %v", count()-after, err)
 	}
 	e, err := s.Effective(t.Context(), "brief", "brief", "")
@@ -441,7 +441,7 @@ func TestSyncFiles(t *testing.T) {
 	if err := s.read.DB.QueryRow("SELECT retired FROM policy_rows WHERE scope = 'task' AND layer = 'file'").Scan(&retired); err != nil || retired != 1 {
 		t.Errorf("retired = %d %v", retired, err)
 	}
-	if err := s.SyncFiles(t.Context(), files(), day, "files"); err != nil {
+	if err := s.SyncFiles(t.Context(), files(), policy.Fields{Limits: &day}, "files"); err != nil {
 		t.Fatal(err)
 	}
 	if e := effective(t, s); len(e.Connectors) != 2 {
@@ -451,9 +451,9 @@ func TestSyncFiles(t *testing.T) {
 		t.Errorf("%v %v", bad, err)
 	}
 
-	wantError(t, "twice", s.SyncFiles(t.Context(), append(files(), files()[0]), day, "f"), "there twice")
-	wantError(t, "a session", s.SyncFiles(t.Context(), []Row{{Scope: policy.ScopeSession, ID: "x"}}, day, "f"), "say nothing")
-	wantError(t, "a foreign field", s.SyncFiles(t.Context(), []Row{{policy.ScopeProject, "x", policy.Fields{Tools: task.ListOf("a")}}}, day, "f"), "does not belong")
+	wantError(t, "twice", s.SyncFiles(t.Context(), append(files(), files()[0]), policy.Fields{Limits: &day}, "f"), "there twice")
+	wantError(t, "a session", s.SyncFiles(t.Context(), []Row{{Scope: policy.ScopeSession, ID: "x"}}, policy.Fields{Limits: &day}, "f"), "say nothing")
+	wantError(t, "a foreign field", s.SyncFiles(t.Context(), []Row{{policy.ScopeProject, "x", policy.Fields{Tools: task.ListOf("a")}}}, policy.Fields{Limits: &day}, "f"), "does not belong")
 }
 
 // An override of a connector that no file configures makes no connector.
@@ -462,7 +462,7 @@ func TestOverrideMakesNoConnector(t *testing.T) {
 	if _, err := set(t, s, policy.ScopeConnector, "web", `classes={"*":"read"}`); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SyncFiles(t.Context(), files()[:3], policy.Limits{}, "files"); err != nil {
+	if err := s.SyncFiles(t.Context(), files()[:3], policy.Fields{}, "files"); err != nil {
 		t.Fatal(err)
 	}
 	if _, there := effective(t, s).Connectors["web"]; there {
@@ -653,7 +653,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := dbPath(t)
 			s := open(t, path)
-			if err := s.SyncFiles(t.Context(), files(), policy.Limits{}, "files"); err != nil {
+			if err := s.SyncFiles(t.Context(), files(), policy.Fields{}, "files"); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {
@@ -701,7 +701,7 @@ func truncate(t *testing.T, path string, size int64) {
 func TestOpenAgainKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "odd name %20 #1?.db")
 	s := open(t, path)
-	if err := s.SyncFiles(t.Context(), files(), policy.Limits{}, "files"); err != nil {
+	if err := s.SyncFiles(t.Context(), files(), policy.Fields{}, "files"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := set(t, s, policy.ScopeSession, "brief", "connectors=[]"); err != nil {
@@ -747,7 +747,7 @@ func TestLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.SyncFiles(t.Context(), files(), policy.Limits{}, "files"); err != nil {
+	if err := s.SyncFiles(t.Context(), files(), policy.Fields{}, "files"); err != nil {
 		t.Fatal(err)
 	}
 	other := rawDB(t, path)
@@ -855,7 +855,7 @@ func BenchmarkEffective(b *testing.B) {
 			Classes: map[string]policy.Class{"tool_a": policy.ClassRead}, Origin: &policy.Origin{Package: "builtin:files", Root: "/srv"},
 		}})
 	}
-	if err := s.SyncFiles(b.Context(), rows, policy.Limits{}, "files"); err != nil {
+	if err := s.SyncFiles(b.Context(), rows, policy.Fields{}, "files"); err != nil {
 		b.Fatal(err)
 	}
 	for _, r := range rows[2:] {
@@ -889,7 +889,46 @@ func TestCopyTo(t *testing.T) {
 		t.Errorf("definitions %v (%v)", got, err)
 	}
 	// The files can be laid over it.
-	if err := to.SyncFiles(t.Context(), files(), policy.Limits{}, "files"); err != nil || len(effective(t, to).Deny) != 1 {
+	if err := to.SyncFiles(t.Context(), files(), policy.Fields{}, "files"); err != nil || len(effective(t, to).Deny) != 1 {
 		t.Errorf("after other files: %v", err)
+	}
+}
+
+// B5: what runnerd.yaml denies is a ceiling: no override of a task, session, project
+// or connector takes it away, and it is shown beside the task's own.
+func TestCeiling(t *testing.T) {
+	s := seeded(t)
+	daemon := policy.Fields{Deny: task.ListOf(policy.Grant{Connector: "mail", Tool: "send_*"})}
+	if err := s.SyncFiles(t.Context(), files(), daemon, "files"); err != nil {
+		t.Fatal(err)
+	}
+	for scope, patch := range map[policy.Scope]string{
+		policy.ScopeTask: `deny=[]`, policy.ScopeSession: `connectors=null`, policy.ScopeProject: `connectors=["mail"]`, policy.ScopeConnector: `disabled_tools=[]`,
+	} {
+		id := map[policy.Scope]string{policy.ScopeTask: "brief", policy.ScopeSession: "brief", policy.ScopeProject: "ops", policy.ScopeConnector: "mail"}[scope]
+		if _, err := set(t, s, scope, id, patch); err != nil {
+			t.Fatal(scope, err)
+		}
+	}
+	if _, err := set(t, s, policy.ScopeTask, "brief", `ceiling=[]`); err == nil {
+		t.Error("the ceiling was set")
+	}
+	if _, err := set(t, s, scopeDaemon, daemonID, `deny=[]`); err == nil {
+		t.Error("the daemon's deny was overridden")
+	}
+	if e := effective(t, s); len(e.Ceiling) != 1 || e.Ceiling[0].Tool != "send_*" || len(e.Deny) != 0 {
+		t.Errorf("ceiling %v, deny %v", e.Ceiling, e.Deny)
+	}
+	shown, err := s.Show(t.Context(), policy.ScopeTask, "brief")
+	if f := shown[Ceiling]; err != nil || f.Layer != policy.LayerFile || f.By != "files" || !strings.Contains(string(f.Value), "send_*") {
+		t.Errorf("shown %+v %v", f, err)
+	}
+	raw(t, s, "UPDATE policy_rows SET deny = '7' WHERE scope = 'daemon'")
+	if _, err := s.Effective(t.Context(), "brief", "brief", "ops"); err == nil {
+		t.Error("an unreadable ceiling counts as none")
+	}
+	raw(t, s, "DELETE FROM policy_rows WHERE scope = 'daemon'")
+	if _, err := s.Effective(t.Context(), "brief", "brief", "ops"); !errors.Is(err, ErrNoRow) {
+		t.Errorf("a missing ceiling counts as none: %v", err)
 	}
 }

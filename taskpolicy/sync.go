@@ -25,14 +25,14 @@ type rowKey struct {
 // transaction, however many they are.
 const syncWait = time.Millisecond
 
-// SyncFiles replaces the file layer with rows and the daemon's limits per day with
-// day, in one transaction. A task that is not among rows keeps its row, marked
+// SyncFiles replaces the file layer with rows and what the daemon's own file says,
+// limits per day and a ceiling of deny, with daemon, in one transaction. A task that is not among rows keeps its row, marked
 // retired; a project or connector that is not loses its row, while its overrides
 // and pins wait for it to come back. Each task gets a session row. History gets a
 // row for each field that changed; where nothing did, nothing is written. It is
 // bounded by WriteWait and a millisecond for each row.
-func (s *Store) SyncFiles(ctx context.Context, rows []Row, day policy.Limits, by string) error {
-	want, err := wanted(rows, day)
+func (s *Store) SyncFiles(ctx context.Context, rows []Row, daemon policy.Fields, by string) error {
+	want, err := wanted(rows, daemon)
 	if err != nil {
 		return fmt.Errorf("store policy of files: %w", err)
 	}
@@ -71,7 +71,7 @@ type wantedRow struct {
 
 // wanted lists the rows in the order given, each task followed by its session, the
 // daemon's last.
-func wanted(rows []Row, day policy.Limits) ([]wantedRow, error) {
+func wanted(rows []Row, daemon policy.Fields) ([]wantedRow, error) {
 	out := make([]wantedRow, 0, 2*len(rows)+1)
 	seen := make(map[rowKey]bool, len(rows))
 	for i, r := range rows {
@@ -93,7 +93,7 @@ func wanted(rows []Row, day policy.Limits) ([]wantedRow, error) {
 			out = append(out, wantedRow{rowKey: rowKey{policy.ScopeSession, r.ID}, fields: &policy.Fields{}})
 		}
 	}
-	return append(out, wantedRow{rowKey: rowKey{scopeDaemon, daemonID}, fields: &policy.Fields{Limits: &day}}), nil
+	return append(out, wantedRow{rowKey: rowKey{scopeDaemon, daemonID}, fields: &daemon}), nil
 }
 
 // fileQuery answers a text for each row of the file layer: scope, id, whether it is

@@ -27,7 +27,7 @@ func TestSyncManyFiles(t *testing.T) {
 	rows := manyTasks(n)
 	sync := func(rows []Row) int {
 		t.Helper()
-		if err := s.SyncFiles(t.Context(), rows, policy.Limits{}, "files"); err != nil {
+		if err := s.SyncFiles(t.Context(), rows, policy.Fields{Limits: &policy.Limits{}}, "files"); err != nil {
 			t.Fatal(err)
 		}
 		if bad, err := s.Verify(t.Context()); bad != nil || err != nil {
@@ -69,7 +69,7 @@ func TestDayLimits(t *testing.T) {
 	asked := []string{"daily", "plain", "edited", "nobody"}
 	look := func(day policy.Limits) DayLimits {
 		t.Helper()
-		if err := s.SyncFiles(t.Context(), rows, day, "files"); err != nil {
+		if err := s.SyncFiles(t.Context(), rows, policy.Fields{Limits: &day}, "files"); err != nil {
 			t.Fatal(err)
 		}
 		found, err := s.DayLimits(t.Context(), asked)
@@ -95,7 +95,7 @@ func BenchmarkSyncFiles(b *testing.B) {
 	rows := manyTasks(10_000)
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			if err := open(b, dbPath(b)).SyncFiles(b.Context(), rows, policy.Limits{}, "files"); err != nil {
+			if err := open(b, dbPath(b)).SyncFiles(b.Context(), rows, policy.Fields{}, "files"); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -103,7 +103,7 @@ func BenchmarkSyncFiles(b *testing.B) {
 	b.Run("unchanged", func(b *testing.B) {
 		s := open(b, dbPath(b))
 		for b.Loop() {
-			if err := s.SyncFiles(b.Context(), rows, policy.Limits{}, "files"); err != nil {
+			if err := s.SyncFiles(b.Context(), rows, policy.Fields{}, "files"); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -335,7 +335,7 @@ func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, 
 		}
 		return h.main.SaveFiles(ctx, h.edited(set))
 	})
-	both.Go(func() error { return h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Limits, "files") })
+	both.Go(func() error { return h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Policy(), "files") })
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func (i *inspection) effective(ctx context.Context) (*taskpolicy.Store, error) {
 	if err := i.copyPolicy(ctx, rules); err != nil {
 		return nil, err
 	}
-	return rules, rules.SyncFiles(ctx, policyRows(i.set), i.set.Daemon.Limits, "files")
+	return rules, rules.SyncFiles(ctx, policyRows(i.set), i.set.Daemon.Policy(), "files")
 }
 
 // dial opens connectors, all at once. One that is down is no error; that a person

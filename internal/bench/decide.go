@@ -32,7 +32,7 @@ func decisions(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := store.SyncFiles(ctx, policyRows(), policy.Limits{}, "bench"); err != nil {
+	if err := store.SyncFiles(ctx, policyRows(), policy.Fields{}, "bench"); err != nil {
 		return err
 	}
 	tool := task.Tool{

@@ -51,6 +51,8 @@ type World struct {
 	FinalWrites time.Duration
 	// Day are the daemon's own limits per day; Sync puts them into force.
 	Day policy.Limits
+	// Ceiling is the daemon's own deny; Sync puts it into force.
+	Ceiling task.List[policy.Grant]
 
 	mu       sync.Mutex
 	asked    *recorder
@@ -211,7 +213,7 @@ func (w *World) Sync() error {
 			rows = append(rows, taskpolicy.Row{Scope: scope, ID: id, Fields: f})
 		}
 	}
-	return w.Rules.SyncFiles(context.Background(), rows, w.Day, "test")
+	return w.Rules.SyncFiles(context.Background(), rows, policy.Fields{Limits: &w.Day, Deny: w.Ceiling}, "test")
 }
 
 // Fields returns what was last put into force for an id.
