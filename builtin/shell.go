@@ -6,12 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"runnerd/internal/procgroup"
+	"runnerd/procgroup"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -85,19 +84,23 @@ func (sh *shell) run(ctx context.Context, in runArgs) (string, error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return "", fmt.Errorf("dir %s: not a directory", dir)
 	}
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	path, err := procgroup.Find(argv[0], dir, nil)
+	if err != nil {
+		return "", fmt.Errorf("%s was not started: %w", argv[0], err)
+	}
 	var out, errs headTail
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
-	cmd.Stdin = strings.NewReader(in.Stdin)
-	if err := procgroup.Run(cmd); cmd.ProcessState == nil {
+	exit, err := (&procgroup.Starter{}).Run(ctx, procgroup.Program{
+		Name: "shell", Path: path, Args: argv, Dir: dir, Stdin: strings.NewReader(in.Stdin), Stdout: &out, Stderr: &errs,
+	})
+	if err != nil {
 		return "", fmt.Errorf("%s was not started: %w", argv[0], err)
 	}
 	text := report(out.String(), errs.String())
-	switch code := cmd.ProcessState.ExitCode(); {
+	switch {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s[ended after %s; it had not finished]", text, limit)
-	case code != 0:
-		return "", fmt.Errorf("%s[%s]", text, state(cmd.ProcessState))
+	case !exit.Success():
+		return "", fmt.Errorf("%s[%s]", text, ending(exit))
 	}
 	return text + "[exit code 0]", nil
 }
@@ -116,11 +119,11 @@ func (in runArgs) argv() ([]string, error) {
 	return in.Argv, nil
 }
 
-func state(p *os.ProcessState) string {
-	if code := p.ExitCode(); code >= 0 {
-		return fmt.Sprintf("exit code %d", code)
+func ending(e procgroup.Exit) string {
+	if e.Signal == "" && !e.Lost {
+		return fmt.Sprintf("exit code %d", e.Code)
 	}
-	return p.String()
+	return e.String()
 }
 
 func report(out, errs string) string {

@@ -30,13 +30,3 @@ func BenchmarkOpen(b *testing.B) {
 		b.StartTimer()
 	}
 }
-
-// BenchmarkGrants is the walk beside typical protected paths.
-func BenchmarkGrants(b *testing.B) {
-	for b.Loop() {
-		g, err := grantsWithout([]string{"/var/lib/runnerd", "/etc/runnerd", "/run/runnerd"}, nil)
-		if err != nil || len(g.dirs) == 0 {
-			b.Fatal(err)
-		}
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"runnerd/procgroup"
 	"runnerd/task"
 )
 
@@ -54,7 +55,7 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 // waitForFamily waits until the server and two that left it are there.
 func waitForFamily(t testing.TB, p *Pool) {
 	t.Helper()
-	waitFor(t, "the whole family is there", func() bool { return len(marked(p.markPrefix())) >= 3 })
+	waitFor(t, "the whole family is there", func() bool { return len(marked(p)) >= 3 })
 }
 
 // startDaemon runs testDaemon and returns when its connector is up.
@@ -90,7 +91,7 @@ func TestFamilyIsGoneAfterClose(t *testing.T) {
 			if err := p.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if left := marked(p.markPrefix()); len(left) > 0 {
+			if left := marked(p); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}
 		})
@@ -106,7 +107,7 @@ func TestFamilyIsGoneAfterServerDies(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "exit code 3") || !strings.Contains(err.Error(), "something broke") {
 		t.Errorf("error is %v", err)
 	}
-	waitFor(t, "the family ends", func() bool { return len(marked(p.markPrefix())) == 0 })
+	waitFor(t, "the family ends", func() bool { return len(marked(p)) == 0 })
 }
 
 // Case 25: none left after the daemon was killed.
@@ -121,7 +122,7 @@ func TestFamilyIsGoneAfterDaemonIsKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = daemon.Wait()
-			waitFor(t, "the family ends", func() bool { return len(marked(p.markPrefix())) == 0 })
+			waitFor(t, "the family ends", func() bool { return len(marked(p)) == 0 })
 		})
 	}
 }
@@ -135,10 +136,8 @@ func TestSweep(t *testing.T) {
 	if err := daemon.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	for _, guard := range descendants(daemon.Process.Pid) {
-		if guard.parent == daemon.Process.Pid {
-			_ = syscall.Kill(guard.pid, syscall.SIGKILL)
-		}
+	for _, guard := range childrenOf(daemon.Process.Pid) {
+		_ = syscall.Kill(guard, syscall.SIGKILL)
 	}
 	_ = daemon.Process.Kill()
 	_ = daemon.Wait()
@@ -149,7 +148,7 @@ func TestSweep(t *testing.T) {
 	if n := p.Sweep(); n == 0 {
 		t.Error("swept nothing")
 	}
-	if left := marked(p.markPrefix()); len(left) > 0 {
+	if left := marked(p); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -159,17 +158,11 @@ func TestGuardKilled(t *testing.T) {
 	p := testPool(t, nil, stdioSpec(t, "good"))
 	mustCall(t, p, "family", "")
 	waitForFamily(t, p)
-	c, err := p.conn("x")
-	if err != nil {
+	guard, _ := guardOf(p)
+	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	c.mu.Lock()
-	guard := c.session.child.cmd.Process
-	c.mu.Unlock()
-	if err := guard.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "the family ends", func() bool { return len(marked(p.markPrefix())) == 0 })
+	waitFor(t, "the family ends", func() bool { return len(marked(p)) == 0 })
 	waitFor(t, "the session ends", func() bool { return !p.Status()[0].Up })
 	if got := mustCall(t, p, "echo", "again"); got.Text != "again" {
 		t.Errorf("after it: %+v", got)
@@ -177,8 +170,8 @@ func TestGuardKilled(t *testing.T) {
 }
 
 func TestServerCannotReachProtectedPaths(t *testing.T) {
-	if strings.HasPrefix(Containment(), "none") {
-		t.Skip(Containment())
+	if strings.HasPrefix(procgroup.Containment(), "none") {
+		t.Skip(procgroup.Containment())
 	}
 	base := t.TempDir()
 	state, config, open := filepath.Join(base, "state"), filepath.Join(base, "config"), filepath.Join(base, "open")
@@ -230,8 +223,8 @@ func TestServerCannotReachProtectedPaths(t *testing.T) {
 
 // The server must not be able to end its guard or us.
 func TestServerCannotSignal(t *testing.T) {
-	if !strings.Contains(Containment(), "cannot be signalled") {
-		t.Skip(Containment())
+	if !strings.Contains(procgroup.Containment(), "cannot be signalled") {
+		t.Skip(procgroup.Containment())
 	}
 	p := testPool(t, nil, stdioSpec(t, "good"))
 	guard := mustCall(t, p, "ppid", "").Text
@@ -267,8 +260,8 @@ func TestUnixSocket(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	p := testPool(t, func(o *Options) { o.Protected = []string{protected} }, stdioSpec(t, "good"))
 	got := mustCall(t, p, "connect", path)
-	if want := strings.Contains(Containment(), "nor can sockets"); got.IsError != want {
-		t.Errorf("connect: %+v, want refused %v (%s)", got, want, Containment())
+	if want := strings.Contains(procgroup.Containment(), "nor can sockets"); got.IsError != want {
+		t.Errorf("connect: %+v, want refused %v (%s)", got, want, procgroup.Containment())
 	}
 }
 
@@ -289,7 +282,7 @@ func TestEnvironment(t *testing.T) {
 	want := map[string]string{
 		"PATH": os.Getenv("PATH"), "LANG": "de", "OWN": "resolved", "HOME": home,
 		"XDG_CACHE_HOME": "/tmp/cache", "npm_config_cache": "/tmp/cache/npm", "npm_config_update_notifier": "false",
-		markVar: got[markVar],
+		procgroup.MarkVar: got[procgroup.MarkVar],
 	}
 	for k, v := range want {
 		if got[k] != v {
@@ -303,54 +296,5 @@ func TestEnvironment(t *testing.T) {
 	}
 	if cwd := mustCall(t, p, "cwd", "").Text; cwd != home {
 		t.Errorf("cwd is %s, want %s", cwd, home)
-	}
-}
-
-func TestGrantsWithout(t *testing.T) {
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range []string{"a/secret", "a/open", "b"} {
-		if err := os.MkdirAll(filepath.Join(base, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(base, "a/file"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("a", filepath.Join(base, "link")); err != nil {
-		t.Fatal(err)
-	}
-	g, err := grantsWithout([]string{base + "/link/secret", "relative", base + "/a/none/yet"}, []string{base + "/a/secret/mine", base})
-	if err != nil {
-		t.Fatal(err)
-	}
-	has := func(list []string, path string) bool {
-		for _, p := range list {
-			if p == path {
-				return true
-			}
-		}
-		return false
-	}
-	for _, p := range []string{"/a/open", "/b"} {
-		if !has(g.dirs, base+p) {
-			t.Errorf("%s is not granted", p)
-		}
-	}
-	if !has(g.files, base+"/a/file") {
-		t.Error("/a/file is not granted")
-	}
-	for _, p := range []string{"/a", "/a/secret", "/link"} {
-		if has(g.dirs, base+p) || has(g.files, base+p) {
-			t.Errorf("%s is granted", p)
-		}
-	}
-	if has(g.dirs, "/") || has(g.dirs, "/tmp") {
-		t.Error("a whole ancestor is granted")
-	}
-	if all, err := grantsWithout(nil, nil); err != nil || !has(all.dirs, "/") {
-		t.Errorf("nothing protected: %v, %v", all, err)
 	}
 }

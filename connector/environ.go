@@ -1,8 +1,6 @@
 package connector
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -10,26 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+
+	"runnerd/procgroup"
 )
 
 // defaultPath is the PATH of children whose environment names none.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
-
-// marks numbers the children of this process.
-var marks atomic.Int64
-
-// markPrefix is what the marks of this pool's children begin with, today's and
-// those of an earlier daemon on the same state directory.
-func (p *Pool) markPrefix() string {
-	sum := sha256.Sum256([]byte(filepath.Clean(p.opts.StateDir)))
-	return hex.EncodeToString(sum[:8]) + "."
-}
-
-// newMark names one child and all that comes of it.
-func (p *Pool) newMark(id string) string {
-	return fmt.Sprintf("%s%s.%d.%d.", p.markPrefix(), id, os.Getpid(), marks.Add(1))
-}
 
 // command is a server's command line and surroundings with everything resolved.
 type command struct {
@@ -38,7 +22,8 @@ type command struct {
 	env  []string
 	dir  string
 	home string
-	mark string
+	// walls keep it from what is protected.
+	walls *procgroup.Walls
 }
 
 // command resolves the spec of a stdio connector and makes its HOME.
@@ -47,11 +32,12 @@ func (c *conn) command() (command, error) {
 	if opts.StateDir == "" {
 		return command{}, fmt.Errorf("no state directory to make its HOME in")
 	}
-	cmd := command{home: filepath.Join(opts.StateDir, "connectors", c.id), mark: c.pool.newMark(c.id)}
+	cmd := command{home: filepath.Join(opts.StateDir, "connectors", c.id)}
 	if err := os.MkdirAll(cmd.home, 0o700); err != nil {
 		return command{}, fmt.Errorf("make its HOME: %w", err)
 	}
 	cmd.dir = cmd.home
+	cmd.walls = &procgroup.Walls{Protected: opts.Protected, Allowed: compact(cmd.home, opts.CacheDir)}
 	var err error
 	if c.spec.Dir != "" {
 		if cmd.dir, err = c.resolvePath("cwd", c.spec.Dir); err != nil {
@@ -136,15 +122,18 @@ func (c *conn) external(cmd command) (command, error) {
 	if err != nil {
 		return command{}, err
 	}
-	if cmd.path, err = lookPath(name, cmd.dir, valueOf(cmd.env, "PATH")); err != nil {
-		return command{}, err
+	if name == "" {
+		return command{}, advise("fix command in connectors.yaml", "its command is empty")
+	}
+	if cmd.path, err = procgroup.Find(name, cmd.dir, cmd.env); err != nil {
+		return command{}, advise(fmt.Sprintf("install %s or fix command in connectors.yaml", name), "%w", err)
 	}
 	cmd.args = append([]string{name}, extra...)
 	return cmd, nil
 }
 
 // environ is the whole environment of a child: what the caller chose, what makes
-// it keep to its own directories, what the spec says, and our mark.
+// it keep to its own directories, and what the spec says.
 func (c *conn) environ(cmd command) ([]string, error) {
 	opts := c.pool.opts
 	vars := map[string]string{"PATH": defaultPath, "npm_config_update_notifier": "false"}
@@ -168,7 +157,6 @@ func (c *conn) environ(cmd command) ([]string, error) {
 		}
 		vars[k] = v
 	}
-	vars[markVar] = cmd.mark
 	var env []string
 	for _, k := range slices.Sorted(maps.Keys(vars)) {
 		env = append(env, k+"="+vars[k])
@@ -179,43 +167,9 @@ func (c *conn) environ(cmd command) ([]string, error) {
 // protectsTmp tells whether something in /tmp is protected, which keeps children
 // from making files there.
 func (o Options) protectsTmp() bool {
-	return slices.ContainsFunc(real(o.Protected), func(p string) bool { return strings.HasPrefix(p, "/tmp/") })
+	return slices.ContainsFunc(procgroup.Real(o.Protected), func(p string) bool { return strings.HasPrefix(p, "/tmp/") })
 }
 
-func valueOf(env []string, key string) string {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, key+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-// lookPath finds a command as the child's own shell would: a name in its PATH, a
-// path relative to its directory.
-func lookPath(name, dir, path string) (string, error) {
-	if name == "" {
-		return "", advise("fix command in connectors.yaml", "its command is empty")
-	}
-	if strings.Contains(name, "/") {
-		full := name
-		if !filepath.IsAbs(name) {
-			full = filepath.Join(dir, name)
-		}
-		if !executable(full) {
-			return "", advise("install it or fix command in connectors.yaml", "command %s not found or not executable", full)
-		}
-		return full, nil
-	}
-	for _, d := range filepath.SplitList(path) {
-		if full := filepath.Join(d, name); filepath.IsAbs(full) && executable(full) {
-			return full, nil
-		}
-	}
-	return "", advise(fmt.Sprintf("install %s or fix command in connectors.yaml", name), "command %s not found in PATH %s", name, path)
-}
-
-func executable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
+func compact(paths ...string) []string {
+	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -131,12 +132,9 @@ func TestServerThatDoesNotRead(t *testing.T) {
 	if err := p.Dial(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := p.conn("x")
-	c.mu.Lock()
-	guard := c.session.child.cmd.Process.Pid
-	c.mu.Unlock()
-	for _, pr := range descendants(guard) {
-		pr.signal(19) // SIGSTOP
+	_, server := guardOf(p)
+	if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
 	begun := time.Now()
 	_, err := p.Call(t.Context(), "x", "slow", text(strings.Repeat("x", 1<<20)))

@@ -8,14 +8,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets the test binary be what the real one is to a connector: its
-// guard; and what tests need: servers of every kind of misbehaviour.
+// TestMain lets the test binary be what tests need: servers of every kind of misbehaviour.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		// os.Exit would sleep for a second in a race build.
 		switch os.Args[1] {
-		case GuardVerb:
-			syscall.Exit(Guard(os.Args[2:]))
 		case serverVerb:
 			syscall.Exit(testServer(os.Args[2:]))
 		case daemonVerb:

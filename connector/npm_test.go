@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"runnerd/internal/npmtest"
+	"runnerd/procgroup"
 	"runnerd/task"
 )
 
@@ -62,7 +63,7 @@ func TestNPMEverything(t *testing.T) {
 	}
 	for k := range env {
 		switch k {
-		case "PATH", "LANG", "HOME", "npm_config_update_notifier", "TMPDIR", markVar:
+		case "PATH", "LANG", "HOME", "npm_config_update_notifier", "TMPDIR", procgroup.MarkVar:
 		default:
 			t.Errorf("%s is in its environment", k)
 		}

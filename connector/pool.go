@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/zap"
 
+	"runnerd/procgroup"
 	"runnerd/task"
 )
 
@@ -38,8 +39,7 @@ type Options struct {
 	// Protected are the paths that children must not reach: state, configuration
 	// and credential directories. A child's own HOME and CacheDir stay granted.
 	Protected []string
-	// Executable is our own binary, which serves builtin connectors and the guard
-	// of each child; empty: /proc/self/exe.
+	// Executable is what serves builtin connectors; empty: our own binary.
 	Executable string
 	// Environ are the KEY=VALUE pairs that every child gets (PATH, LANG, TZ …),
 	// chosen by the caller; nothing else of the daemon's environment is passed.
@@ -115,9 +115,10 @@ func (l Limits) withDefaults() Limits {
 // Pool holds the sessions of all connectors. Its methods may be called from any
 // goroutine.
 type Pool struct {
-	opts   Options
-	limits Limits
-	log    *zap.Logger
+	opts    Options
+	limits  Limits
+	log     *zap.Logger
+	starter procgroup.Starter
 
 	// ctx ends when the pool closes; the work of all sessions hangs on it.
 	ctx    context.Context
@@ -152,7 +153,7 @@ func New(opts Options) *Pool {
 		opts.Redact = func(s string) string { return s }
 	}
 	if opts.Executable == "" {
-		opts.Executable = "/proc/self/exe"
+		opts.Executable = procgroup.Self
 	}
 	if opts.Version == "" {
 		opts.Version = "dev"
@@ -166,6 +167,9 @@ func New(opts Options) *Pool {
 		log:    opts.Logger,
 		wake:   make(chan struct{}, 1),
 		conns:  map[string]*conn{},
+	}
+	if opts.StateDir != "" {
+		p.starter.Mark = procgroup.MarkOf(opts.StateDir)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -350,4 +354,18 @@ func (p *Pool) start(f func()) bool {
 	}
 	p.wg.Go(f)
 	return true
+}
+
+// Sweep ends what an earlier daemon on the same state directory left behind. It must
+// be called only by who holds the lock on the state directory, before the first use
+// of the pool. It returns how many processes it found.
+func (p *Pool) Sweep() int {
+	found, gone := p.starter.Sweep()
+	if found > 0 {
+		p.log.Warn("ending processes that an earlier daemon left behind", zap.Int("processes", found))
+	}
+	if !gone {
+		p.log.Error("some processes of an earlier daemon cannot be killed")
+	}
+	return found
 }

@@ -92,7 +92,7 @@ func (s *session) describe(st *State) {
 	st.Tools, st.Warnings = len(s.list), s.warnings
 	s.listMu.Unlock()
 	if s.child != nil {
-		st.PID, st.Containment = s.child.pid, s.child.containment
+		st.PID, st.Containment = s.child.proc.PID(), s.child.proc.Containment()
 		st.Stderr, st.Noise = s.child.stderr.text(), s.child.noise.Load()
 	}
 }

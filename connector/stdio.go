@@ -1,47 +1,35 @@
 package connector
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
+	"runnerd/procgroup"
 	"runnerd/task"
 )
 
 // child is a stdio connector's server, under its guard. The pipes go straight to
-// the server; with the guard we speak over a socket of its own.
+// the server.
 type child struct {
-	cmd     *exec.Cmd // the guard
-	control *os.File
-	stdin   *os.File
-	stdout  *os.File
-	mark    string
-	limits  Limits
-	log     *zap.Logger
-
-	pid         int // the server
-	containment string
-	stderr      *stderrTail
-	noise       atomic.Int64
+	proc   *procgroup.Process
+	stdin  *os.File
+	stdout *os.File
+	limits Limits
+	log    *zap.Logger
+	stderr *stderrTail
+	noise  atomic.Int64
 
 	hurry    atomic.Bool // stop kills at once: nothing has begun that could end well
 	stopOnce sync.Once
-	started  chan guardReport      // capacity 1: its first report
-	exited   chan struct{}         // closed when guard and tree are gone
-	exit     guardReport           // set before exited is closed
+	exited   chan struct{}         // closed when guard and tree are gone and stderr is read
 	spoilt   atomic.Pointer[error] // why we gave up on its output
 }
 
@@ -53,7 +41,7 @@ func (s *session) startChild(ctx context.Context) (wire, error) {
 		return nil, err
 	}
 	ch := &child{
-		mark: cmd.mark, limits: c.pool.limits, log: c.log, started: make(chan guardReport, 1), exited: make(chan struct{}),
+		limits: c.pool.limits, log: c.log, exited: make(chan struct{}),
 		stderr: &stderrTail{redact: c.pool.redact, log: c.log},
 	}
 	if err := ch.launch(c, cmd); err != nil {
@@ -64,11 +52,11 @@ func (s *session) startChild(ctx context.Context) (wire, error) {
 		ch.stop()
 		return nil, ch.explain(err, c.spec)
 	}
-	c.log.Debug("server started", zap.Int(keyPID, ch.pid), zap.String("containment", ch.containment))
+	c.log.Debug("server started", zap.Int(keyPID, ch.proc.PID()), zap.String("containment", ch.proc.Containment()))
 	return newStdioWire(ch), nil
 }
 
-// pipes are both ends of what the guard inherits.
+// pipes are both ends of what the server inherits.
 type pipes struct{ ours, theirs []*os.File }
 
 func (p *pipes) closeTheirs() {
@@ -84,16 +72,12 @@ func (p *pipes) closeAll() {
 	}
 }
 
-// newPipes makes stdin, stdout, stderr and the control socket, in this order.
+// newPipes makes stdin, stdout and stderr, in this order.
 func newPipes() (p pipes, err error) {
-	defer func() {
-		if err != nil {
-			p.closeAll()
-		}
-	}()
 	for i := range 3 {
 		r, w, err := os.Pipe()
 		if err != nil {
+			p.closeAll()
 			return p, err
 		}
 		if i == 0 {
@@ -101,42 +85,25 @@ func newPipes() (p pipes, err error) {
 		}
 		p.ours, p.theirs = append(p.ours, r), append(p.theirs, w)
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return p, err
-	}
-	p.theirs = append(p.theirs, os.NewFile(uintptr(fds[1]), "control"))
-	if err := unix.SetNonblock(fds[0], true); err != nil { // so that deadlines work
-		_ = unix.Close(fds[0])
-		return p, err
-	}
-	p.ours = append(p.ours, os.NewFile(uintptr(fds[0]), "control"))
 	return p, nil
 }
 
-// launch starts the guard and sends it its order.
+// launch starts the server under its guard.
 func (ch *child) launch(c *conn, cmd command) error {
 	p, err := newPipes()
 	if err != nil {
 		return fmt.Errorf("make pipes: %w", err)
 	}
-	opts := c.pool.opts
-	order, err := json.Marshal(guardOrder{
-		Path: cmd.path, Args: cmd.args, Env: cmd.env, Dir: cmd.dir,
-		Protected: opts.Protected, Allowed: compact(cmd.home, opts.CacheDir),
+	ch.proc, err = c.pool.starter.Start(procgroup.Program{
+		Name: c.id, Path: cmd.path, Args: cmd.args, Env: cmd.env, Dir: cmd.dir,
+		Stdin: p.theirs[0], Stdout: p.theirs[1], Stderr: p.theirs[2], Walls: cmd.walls,
 	})
-	if err != nil {
-		p.closeAll()
-		return fmt.Errorf("write the guard's order: %w", err)
-	}
-	ch.cmd = guardCommand(opts.Executable, c.id, p.theirs)
-	err = ch.cmd.Start()
 	p.closeTheirs()
 	if err != nil {
 		p.closeAll()
-		return fmt.Errorf("start the guard: %w", err)
+		return err
 	}
-	ch.stdin, ch.stdout, ch.control = p.ours[0], p.ours[1], p.ours[3]
+	ch.stdin, ch.stdout = p.ours[0], p.ours[1]
 	stderr := p.ours[2]
 	drained := make(chan struct{})
 	go func() {
@@ -144,84 +111,26 @@ func (ch *child) launch(c *conn, cmd command) error {
 		ch.stderr.drain(stderr)
 	}()
 	c.pool.wg.Go(func() {
-		ch.oversee()
+		<-ch.proc.Exited()
 		_ = stderr.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		<-drained
 		_ = stderr.Close()
 		close(ch.exited)
 	})
-	_ = ch.control.SetWriteDeadline(time.Now().Add(c.pool.limits.Connect))
-	_, _ = ch.control.Write(append(order, '\n')) // if it fails, so does the report
 	return nil
-}
-
-// guardCommand is our own binary as a guard, in a process group of its own so
-// that a key pressed in our terminal does not reach it.
-func guardCommand(executable, id string, files []*os.File) *exec.Cmd {
-	return &exec.Cmd{
-		Path: executable, Args: []string{"runnerd", GuardVerb, id}, Dir: "/",
-		Env:   []string{"GOMAXPROCS=2"},
-		Stdin: files[0], Stdout: files[1], Stderr: files[2], ExtraFiles: files[3:],
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-	}
-}
-
-func compact(paths ...string) []string {
-	var out []string
-	for _, p := range paths {
-		if p != "" {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// oversee reads the guard's reports until it is gone. A guard that ended without
-// its last report was killed; then the marks tell what it left behind.
-func (ch *child) oversee() {
-	in := bufio.NewReader(io.LimitReader(ch.control, 1<<20))
-	for {
-		line, err := in.ReadBytes('\n')
-		if err != nil {
-			break
-		}
-		var r guardReport
-		if json.Unmarshal(line, &r) != nil {
-			continue
-		}
-		if !r.Exited {
-			select {
-			case ch.started <- r:
-			default:
-				ch.log.Error("guard", zap.String(keyError, r.Error))
-			}
-			continue
-		}
-		ch.exit = r
-	}
-	_ = ch.cmd.Wait()
-	if !ch.exit.Exited {
-		if left := marked(ch.mark); len(left) > 0 {
-			ch.log.Warn("guard was killed, ending what it guarded", zap.Int("processes", len(left)))
-		}
-		killAll(func() []process { return marked(ch.mark) }, time.Now().Add(killDeadline))
-	}
 }
 
 // await waits until the server has started.
 func (ch *child) await(ctx context.Context) error {
-	select {
-	case r := <-ch.started:
-		if r.Error != "" {
-			return advise("see whether command in connectors.yaml can be run by the daemon's user", "%s", r.Error)
-		}
-		ch.pid, ch.containment = r.PID, r.Containment
-		return nil
-	case <-ch.exited:
-		return fmt.Errorf("the guard did not start: %s", ch.stderr.lastWords())
-	case <-ctx.Done():
-		return ctx.Err()
+	err := ch.proc.Await(ctx)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, procgroup.ErrNoGuard):
+		ch.gone(time.Second) // so that its last words are read
+		return fmt.Errorf("%w: %s", err, ch.stderr.lastWords())
 	}
+	return advise("see whether command in connectors.yaml can be run by the daemon's user", "%w", err)
 }
 
 // stop ends the server and all that came of it and returns when they are gone:
@@ -233,26 +142,17 @@ func (ch *child) stop() {
 			if ch.gone(ch.limits.Close) {
 				return
 			}
-			ch.tell(guardTerm)
+			ch.proc.Terminate()
 			if ch.gone(ch.limits.Kill) {
 				return
 			}
 		}
-		ch.tell(guardKill)
-		if ch.gone(2 * killDeadline) {
-			return
+		if ch.proc.Kill() {
+			ch.log.Error("guard did not end and was killed")
 		}
-		ch.log.Error("guard does not end, killing it")
-		_ = ch.cmd.Process.Kill()
 		<-ch.exited
 	})
-	_ = ch.control.Close()
 	_ = ch.stdout.Close()
-}
-
-func (ch *child) tell(word string) {
-	_ = ch.control.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = ch.control.Write([]byte(word + "\n"))
 }
 
 func (ch *child) gone(within time.Duration) bool {
@@ -283,12 +183,10 @@ func (ch *child) explain(err error, spec task.Connector) error {
 	if errors.Is(err, errGone) || errors.Is(err, context.Canceled) || !ch.gone(500*time.Millisecond) {
 		return err
 	}
-	how := fmt.Sprintf("exit code %d", ch.exit.Code)
-	switch {
-	case ch.exit.Signal != "":
-		how = "signal: " + ch.exit.Signal
-	case !ch.exit.Exited:
-		how = "its guard was killed"
+	exit := ch.proc.Exit()
+	how := exit.String()
+	if exit.Signal == "" && !exit.Lost {
+		how = fmt.Sprintf("exit code %d", exit.Code)
 	}
 	return advise(adviceFor(ch.stderr.text(), spec), "the server ended by itself (%s)%s", how, words())
 }

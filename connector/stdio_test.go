@@ -45,7 +45,7 @@ func testPool(t testing.TB, change func(*Options), specs ...task.Connector) *Poo
 		if err := p.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)
 		}
-		if left := marked(p.markPrefix()); len(left) > 0 {
+		if left := marked(p); len(left) > 0 {
 			t.Errorf("processes are left behind: %v", left)
 		}
 	})

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
-	"runnerd/internal/procgroup"
+	"runnerd/procgroup"
 	"runnerd/task"
 )
 
@@ -35,25 +34,27 @@ func (d *Deliverer) toCommand(to task.Delivery, m message) (send, error) {
 		}
 	}
 	env := slices.Concat(d.opts.Env, m.env)
-	return func(ctx context.Context) error { return runCommand(ctx, argv, env, m.text) }, nil
+	return func(ctx context.Context) error { return d.runCommand(ctx, argv, env, m.text) }, nil
 }
 
-func runCommand(ctx context.Context, argv, env []string, text string) error {
+func (d *Deliverer) runCommand(ctx context.Context, argv, env []string, text string) error {
+	path, err := procgroup.Find(argv[0], "/", env)
+	if err != nil {
+		return final{err}
+	}
 	begin := time.Now()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var out procgroup.Tail
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &out, &out
-	cmd.Env, cmd.Dir = env, "/"
-	err := procgroup.Run(cmd)
+	exit, err := d.opts.Starter.Run(ctx, procgroup.Program{
+		Name: "deliver", Path: path, Args: argv, Env: env, Stdin: strings.NewReader(text), Stdout: &out, Stderr: &out,
+	})
 	switch {
-	case cmd.ProcessState == nil:
+	case err != nil:
 		return final{fmt.Errorf("command %s was not started: %w", argv[0], err)}
-	case cmd.ProcessState.Success():
-		// It ended well: that it read no more of the text, or that a child of it
-		// kept the output open, is its own business.
+	case exit.Success():
+		// It ended well: that it read no more of the text is its own business.
 		return nil
 	case ctx.Err() != nil:
 		return final{fmt.Errorf("command %s was ended after %s; what it did is not known%s", argv[0], time.Since(begin).Round(time.Second), out.Shown())}
 	}
-	return fmt.Errorf("command %s: %s%s", argv[0], cmd.ProcessState, out.Shown())
+	return fmt.Errorf("command %s: %s%s", argv[0], exit, out.Shown())
 }

@@ -64,7 +64,7 @@ func TestCommandIsTriedAgain(t *testing.T) {
 		t.Errorf("%d bytes of error", len(r.Err.Error()))
 	}
 	r = one(t, d, result(task.Delivery{To: ToCommand, Command: []string{"/no/such/program"}}))
-	if r.Attempts != 1 || r.Err == nil || !strings.Contains(r.Err.Error(), "was not started") {
+	if r.Attempts != 1 || r.Err == nil || !strings.Contains(r.Err.Error(), "/no/such/program not found") {
 		t.Errorf("%+v", r)
 	}
 }

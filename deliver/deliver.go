@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"runnerd/procgroup"
 	"runnerd/task"
 )
 
@@ -57,6 +58,9 @@ type Options struct {
 	// run; nil is a plain PATH.
 	Env []string
 
+	// Starter starts commands; nil is one without a mark.
+	Starter *procgroup.Starter
+
 	// Timeout is for one attempt where a delivery sets none; 30 s.
 	Timeout time.Duration
 	// Attempts is how often one destination is tried; 3.
@@ -91,8 +95,11 @@ func New(opts Options) *Deliverer {
 	if opts.Logger == nil {
 		opts.Logger = zap.NewNop()
 	}
+	if opts.Starter == nil {
+		opts.Starter = &procgroup.Starter{}
+	}
 	if opts.Env == nil {
-		opts.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		opts.Env = []string{"PATH=" + procgroup.DefaultPath}
 	}
 	opts.Timeout = orElse(opts.Timeout, 30*time.Second)
 	opts.Attempts = orElse(opts.Attempts, 3)

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"runnerd/connector"
 	"runnerd/control"
 	"runnerd/db"
+	"runnerd/procgroup"
 	"runnerd/task"
 	"runnerd/taskpolicy"
 )
@@ -113,7 +113,7 @@ func (a *app) examineDaemon(ctx context.Context) finding {
 }
 
 func examineContainment() finding {
-	kept := connector.Containment()
+	kept := procgroup.Containment()
 	if !strings.HasPrefix(kept, "landlock") {
 		return finding{"containment", warning, kept + ": connectors can read what the daemon's user can (docs/rough-edges.md)"}
 	}

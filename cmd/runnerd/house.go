@@ -25,6 +25,7 @@ import (
 	"runnerd/dispatch"
 	"runnerd/llm/provider"
 	"runnerd/policy"
+	"runnerd/procgroup"
 	"runnerd/redact"
 	"runnerd/scheduler"
 	"runnerd/task"
@@ -51,6 +52,7 @@ type house struct {
 	clock   *scheduler.Scheduler
 	care    care
 	meters  *meters
+	starter *procgroup.Starter
 	stops   stack
 
 	// applied is the set whose content is in force everywhere; apply is held
@@ -71,7 +73,7 @@ func newID() string { return xid.New().String() }
 // openHouse opens everything, in order. What was opened is given back by close,
 // also if a later part fails.
 func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err error) {
-	h = &house{settings: a.Settings, every: cmp.Or(a.every, everyMinute), redact: redact.New(), meters: newMeters(), behind: make(chan struct{}, 1)}
+	h = &house{settings: a.Settings, every: cmp.Or(a.every, everyMinute), redact: redact.New(), meters: newMeters(), starter: &procgroup.Starter{Mark: procgroup.MarkOf(a.StateDir)}, behind: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -173,7 +175,7 @@ func (h *house) lastGood(file string) ([]byte, bool) {
 
 // openParts builds what works: connectors, models, the loop, workers, the clock.
 func (h *house) openParts(a *app) {
-	h.models = newModels(provider.Options{Resolve: h.secrets.ResolveSecret, Env: childEnviron(a, "HOME"), Logger: h.log})
+	h.models = newModels(provider.Options{Resolve: h.secrets.ResolveSecret, Env: childEnviron(a, "HOME"), Starter: h.starter, Logger: h.log})
 	connectors := connectorOptions(a, h.secrets, h.redact, h.log)
 	connectors.Notice = h.connectorNotice
 	h.pool = connector.New(connectors)
@@ -211,15 +213,11 @@ func (h *house) cancelReplaced(run, reason string) {
 
 // connectorOptions are the same for the daemon and for the verbs that only look.
 func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *zap.Logger) connector.Options {
-	exe, err := os.Executable()
-	if err != nil {
-		exe = "" // the connector package asks the kernel instead
-	}
 	return connector.Options{
 		Resolve: secrets.ResolveSecret, ResolvePath: secrets.ResolvePath, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
-		Schema:     policy.SchemaError,
-		Protected:  a.protected(a.getenv),
-		Executable: exe, Environ: childEnviron(a), Logger: log, Version: versionText(), Dial: a.dial,
+		Schema:    policy.SchemaError,
+		Protected: a.protected(a.getenv),
+		Environ:   childEnviron(a), Logger: log, Version: versionText(), Dial: a.dial,
 	}
 }
 

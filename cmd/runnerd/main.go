@@ -22,17 +22,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/sethvargo/go-envconfig"
 
-	"runnerd/connector"
 	"runnerd/db"
 	"runnerd/task"
 )
 
 func main() {
-	// The guard is this same binary between the daemon and a connector's process;
-	// it is no verb for people and must not parse flags.
-	if len(os.Args) > 1 && os.Args[1] == connector.GuardVerb {
-		os.Exit(connector.Guard(os.Args[2:]))
-	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv, envconfig.OsLookuper()))
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"runnerd/llm"
+	"runnerd/procgroup"
 )
 
 // Options say which program is asked, and within which bounds.
@@ -29,14 +30,14 @@ type Options struct {
 	// MaxBytes bounds the answer; 0 means llm.DefaultMaxBytes.
 	MaxBytes int64
 	Logger   *zap.Logger
+	// Starter starts the program; nil is one without a mark.
+	Starter *procgroup.Starter
 }
 
 // DefaultEnv is the environment of a program whose options say nothing.
 func DefaultEnv() []string {
-	return []string{"PATH=" + defaultPath, "LANG=C.UTF-8"}
+	return []string{"PATH=" + procgroup.DefaultPath, "LANG=C.UTF-8"}
 }
-
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Model is one program.
 type Model struct{ opts Options }
@@ -58,6 +59,9 @@ func New(opts Options) (*Model, error) {
 	}
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = llm.DefaultMaxBytes
+	}
+	if opts.Starter == nil {
+		opts.Starter = &procgroup.Starter{}
 	}
 	if opts.Logger == nil {
 		opts.Logger = zap.NewNop()
@@ -94,7 +98,7 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 	timer := time.AfterFunc(m.opts.Timeout, func() { cancel(errTimeout) })
 	defer timer.Stop()
 	r := run{
-		argv: argv, env: m.opts.Env, dir: m.opts.Dir, input: prompt(req.System, req.Messages),
+		starter: m.opts.Starter, argv: argv, env: m.opts.Env, dir: m.opts.Dir, input: prompt(req.System, req.Messages),
 		out: output{left: m.opts.MaxBytes, onText: req.OnText, stop: func() { cancel(errTooLong) }},
 	}
 	err = m.blame(ctx, inner, r.run(inner))
@@ -117,7 +121,7 @@ func (m *Model) argv() ([]string, error) {
 			return nil, &llm.Error{Kind: llm.Auth, Message: fmt.Sprintf("resolve argument %d of command: %s", i, err), Err: err}
 		}
 	}
-	path, err := find(argv[0], m.opts.Env)
+	path, err := procgroup.Find(argv[0], m.opts.Dir, m.opts.Env)
 	if err != nil {
 		return nil, &llm.Error{Kind: llm.NotFound, Message: err.Error(), Err: err}
 	}

@@ -148,9 +148,9 @@ func TestFailures(t *testing.T) {
 		{"exit code", []string{"sh", "-c", "echo half an answer; echo 'no  such key' >&2; exit 3"}, nil, llm.ServerError, "command sh: exit status 3: no such key"},
 		{"long stderr", []string{"sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x >&2; echo END >&2; exit 1"}, nil, llm.ServerError, "END"},
 		{"signal", []string{"sh", "-c", "kill -9 $$"}, nil, llm.ServerError, "signal: killed"},
-		{"not there", []string{"/nowhere/model"}, nil, llm.NotFound, "/nowhere/model: no such file"},
-		{"not in PATH", []string{"no-such-model"}, nil, llm.NotFound, `"no-such-model" was not found in /usr/local/sbin`},
-		{"own PATH", []string{"sh"}, func(o *command.Options) { o.Env = []string{"PATH=/nowhere:relative"} }, llm.NotFound, "/nowhere:relative"},
+		{"not there", []string{"/nowhere/model"}, nil, llm.NotFound, "/nowhere/model not found: no such file"},
+		{"not in PATH", []string{"no-such-model"}, nil, llm.NotFound, "no-such-model not found in PATH /usr/local/sbin"},
+		{"own PATH", []string{"sh"}, func(o *command.Options) { o.Env = []string{"PATH=/nowhere:relative"} }, llm.NotFound, "PATH /nowhere:relative"},
 		{"not executable", []string{plain}, nil, llm.NotFound, ""},
 		{"a folder", []string{"/tmp"}, nil, llm.NotFound, "is no file"},
 		{"no interpreter", []string{script}, nil, llm.BadRequest, "start command in /: "},
@@ -220,9 +220,10 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Nothing of the group outlives a call, however it ends.
-func TestGroupIsGone(t *testing.T) {
+// Nothing of the program outlives a call, however it ends.
+func TestNothingIsLeft(t *testing.T) {
 	for name, script := range map[string]string{
+		"left":   `setsid sh -c 'echo $$ > %[1]s.new; mv %[1]s.new %[1]s; exec sleep 1000' & until [ -e %[1]s ]; do sleep 0.01; done; echo ok`,
 		"end":    `sleep 1000 & echo $! > %[1]s; echo ok`,
 		"cancel": `trap '' TERM INT; sleep 1000 & echo $! > %[1]s.new; mv %[1]s.new %[1]s; wait`,
 	} {

@@ -4,40 +4,37 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
-	"runnerd/internal/procgroup"
-
-	"golang.org/x/sys/unix"
+	"runnerd/procgroup"
 )
 
 // run is one start of a program.
 type run struct {
+	starter    *procgroup.Starter
 	argv, env  []string
 	dir, input string
 	out        output
 	stderr     procgroup.Tail
 }
 
-// run starts the program in a process group of its own and returns when nothing
-// of the group is left. The error is the program's, with the end of its stderr.
+// run starts the program and returns when nothing of it is left. The error is the
+// program's, with the end of its stderr.
 func (r *run) run(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, r.argv[0], r.argv[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(r.input), &r.out, &r.stderr
-	cmd.Env, cmd.Dir = r.env, r.dir // New saw to it that neither is absent: that would inherit
-	err := procgroup.Run(cmd)
-	if cmd.ProcessState == nil {
+	exit, err := r.starter.Run(ctx, procgroup.Program{
+		Name: "model", Path: r.argv[0], Args: r.argv, Env: r.env, Dir: r.dir,
+		Stdin: strings.NewReader(r.input), Stdout: &r.out, Stderr: &r.stderr,
+	})
+	if err != nil {
 		return &startError{err, r.dir}
 	}
-	if err != nil && !cmd.ProcessState.Success() {
-		return fmt.Errorf("command %s: %s%s", filepath.Base(r.argv[0]), cmd.ProcessState, r.stderr.Shown())
+	if !exit.Success() {
+		return fmt.Errorf("command %s: %s%s", filepath.Base(r.argv[0]), exit, r.stderr.Shown())
 	}
-	// That it read no more of its input, or left its output to a child that is
-	// now dead, is its own business.
+	// That it read no more of its input is its own business.
 	return ctx.Err()
 }
 
@@ -49,40 +46,6 @@ type startError struct {
 
 func (e *startError) Error() string { return "start command in " + e.dir + ": " + e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
-
-// find is the path of a program: as it is named, or looked up in the PATH of env.
-func find(program string, env []string) (string, error) {
-	if strings.Contains(program, "/") {
-		return program, unusable(program)
-	}
-	path := defaultPath
-	for _, v := range env {
-		if p, ok := strings.CutPrefix(v, "PATH="); ok {
-			path = p
-		}
-	}
-	for _, dir := range filepath.SplitList(path) {
-		if full := filepath.Join(dir, program); filepath.IsAbs(full) && unusable(full) == nil {
-			return full, nil
-		}
-	}
-	return "", fmt.Errorf("command %q was not found in %s: install it, or give its full path", program, path)
-}
-
-// unusable says why a file cannot be started.
-func unusable(path string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return fmt.Errorf("command %s: %w", path, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fmt.Errorf("command %s: is no file", path)
-	}
-	if err := unix.Access(path, unix.X_OK); err != nil {
-		return fmt.Errorf("command %s: may not be executed: %w", path, err)
-	}
-	return nil
-}
 
 // output is the answer as it comes. It hands text on as it grows, but for white
 // space at its beginning and its end.

@@ -13,6 +13,7 @@ import (
 	"runnerd/llm/ollama"
 	"runnerd/llm/openai"
 	"runnerd/llm/scripted"
+	"runnerd/procgroup"
 	"runnerd/task"
 )
 
@@ -32,8 +33,10 @@ type Options struct {
 	Resolve func(string) (string, error)
 	// Env is the whole environment of models that are commands; nil means
 	// command.DefaultEnv.
-	Env    []string
-	Logger *zap.Logger
+	Env []string
+	// Starter starts models that are commands; nil is one without a mark.
+	Starter *procgroup.Starter
+	Logger  *zap.Logger
 }
 
 // Open returns the model of a spec, with options that say no more than how
@@ -58,7 +61,8 @@ func (o Options) open(spec task.ModelSpec) (llm.Model, error) {
 		return scripted.Open(spec.Script)
 	case Command:
 		return command.New(command.Options{
-			Argv: spec.Command, Resolve: o.Resolve, Env: o.Env, Timeout: spec.Timeout, Logger: o.Logger})
+			Starter: o.Starter,
+			Argv:    spec.Command, Resolve: o.Resolve, Env: o.Env, Timeout: spec.Timeout, Logger: o.Logger})
 	}
 	end, err := o.endpoint(spec)
 	if err != nil {

@@ -1,4 +1,4 @@
-package connector
+package procgroup
 
 import (
 	"bufio"
@@ -13,29 +13,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GuardVerb is the hidden first argument with which our own binary becomes a
-// guard: the binary must hand such a start to [Guard] before anything else.
+// GuardVerb is the first argument with which our own binary becomes a guard.
 const GuardVerb = "connector-guard"
+
+// A process that Start made is a guard before anything else of its binary begins:
+// each binary that links this package can start programs, tests included, and none
+// takes a guard's arguments for its own.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == GuardVerb && isSocket(guardFD) {
+		syscall.Exit(serveGuard()) // os.Exit would sleep for a second in a race build
+	}
+}
+
+func isSocket(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK
+}
 
 // guardFD is the guard's end of the control socket.
 const guardFD = 3
 
 // guardOrder is the first line that the daemon sends to a guard.
 type guardOrder struct {
-	Path      string   `json:"path"`
-	Args      []string `json:"args"` // the zeroth included
-	Env       []string `json:"env"`
-	Dir       string   `json:"dir"`
-	Protected []string `json:"protected"`
-	Allowed   []string `json:"allowed"`
+	Path  string   `json:"path"`
+	Args  []string `json:"args"` // the zeroth included
+	Env   []string `json:"env"`
+	Dir   string   `json:"dir"`
+	Walls *Walls   `json:"walls,omitempty"`
 }
 
-// guardReport is a line that a guard sends: first that the server started, or
+// guardReport is a line that a guard sends: first that the program started, or
 // the error; last how it ended, once the whole tree is gone.
 type guardReport struct {
 	PID         int    `json:"pid,omitempty"`
 	Containment string `json:"containment,omitempty"`
 	Error       string `json:"error,omitempty"`
+	Errno       int    `json:"errno,omitempty"` // of Error, if it has one
 	Exited      bool   `json:"exited,omitempty"`
 	Code        int    `json:"code,omitempty"`
 	Signal      string `json:"signal,omitempty"`
@@ -52,24 +65,21 @@ const (
 // only a process that the kernel cannot end can make it do.
 const killDeadline = 10 * time.Second
 
-// Guard is a process between the daemon and one connector's server: it starts
-// the server under Landlock, hands it its own standard streams, is the reaper of
-// everything that the server starts, and ends all of it when the server ends,
-// when told to and when the daemon is gone. The server cannot signal or trace it
-// where the kernel can prevent that. args are only for people who read ps. The
-// answer is an exit code.
-func Guard(args []string) int {
-	// Caught and dropped, not ignored: what is ignored stays so in the server.
+// serveGuard is the life of a guard: a process between the daemon and one program. It
+// starts the program, hands it its own standard streams, is the reaper of
+// everything that the program starts, and ends all of it when the program ends,
+// when told to and when the daemon is gone. Behind walls the program cannot signal
+// or trace it where the kernel can prevent that. It returns an exit code.
+func serveGuard() int {
+	// Caught and dropped, not ignored: what is ignored stays so in the program.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	unix.CloseOnExec(guardFD)
 	control := os.NewFile(guardFD, "control")
-	if control == nil {
-		fmt.Fprintf(os.Stderr, "%s %v: it is started by the daemon, not by hand\n", GuardVerb, args)
-		return 2
-	}
 	g := &guard{control: control, lines: bufio.NewReader(control)}
 	if err := g.start(); err != nil {
-		g.report(guardReport{Error: err.Error()})
+		var errno syscall.Errno
+		_ = errors.As(err, &errno)
+		g.report(guardReport{Error: err.Error(), Errno: int(errno)})
 		return 2
 	}
 	return g.watch()
@@ -81,7 +91,7 @@ type guard struct {
 	pid     int
 }
 
-// start reads the order and starts the server.
+// start reads the order and starts the program.
 func (g *guard) start() error {
 	line, err := g.lines.ReadBytes('\n')
 	if err != nil {
@@ -95,30 +105,22 @@ func (g *guard) start() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	granted, err := grantsWithout(o.Protected, o.Allowed)
+	w, err := o.Walls.raise()
 	if err != nil {
 		return err
 	}
-	fd, flags, abi, err := ruleset(granted)
-	if err != nil {
-		return fmt.Errorf("landlock: %w", err)
-	}
-	contained := "none"
-	if fd >= 0 {
-		contained = fmt.Sprintf("landlock v%d", abi)
-		defer func() { _ = unix.Close(fd) }()
-	}
-	g.pid, err = forkConfined(fd, flags, o.Path, o.Args, &syscall.ProcAttr{
+	defer w.close()
+	g.pid, err = w.fork(o.Path, o.Args, &syscall.ProcAttr{
 		Dir: o.Dir, Env: o.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", o.Path, err)
 	}
-	g.report(guardReport{PID: g.pid, Containment: contained})
+	g.report(guardReport{PID: g.pid, Containment: w.text()})
 	return g.letGo()
 }
 
-// letGo gives up the server's pipes, so that their ends are seen.
+// letGo gives up the program's pipes, so that their ends are seen.
 func (g *guard) letGo() error {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -128,7 +130,7 @@ func (g *guard) letGo() error {
 	return errors.Join(unix.Dup3(null, 0, 0), unix.Dup3(null, 1, 0))
 }
 
-// watch waits for the server's end or the daemon's word, ends the tree and
+// watch waits for the program's end or the daemon's word, ends the tree and
 // reports once nothing is left of it.
 func (g *guard) watch() int {
 	ended, empty := make(chan unix.WaitStatus, 1), make(chan struct{})

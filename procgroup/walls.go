@@ -1,4 +1,4 @@
-package connector
+package procgroup
 
 import (
 	"errors"
@@ -52,26 +52,84 @@ func abiVersion() int {
 	return v
 }
 
-// grants are the paths that add up to everything but the protected ones.
-type grants struct{ dirs, files []string }
+// Walls keep a program from what it must not reach, where the kernel can.
+type Walls struct {
+	// Protected cannot be reached at all, but for what Allowed names in it. Our own
+	// binary is always kept from being changed.
+	Protected []string `json:"protected"`
+	Allowed   []string `json:"allowed"`
+}
 
-// grantsWithout walks from the root to each protected path and grants what lies
+// raised are walls that stand ready for a program to be started behind them.
+type raised struct {
+	fd    int // of the ruleset; -1: none
+	flags uint32
+	abi   int
+}
+
+// raise makes what the kernel needs to know of w; nil are no walls.
+func (w *Walls) raise() (raised, error) {
+	if w == nil {
+		return raised{fd: -1}, nil
+	}
+	granted, err := w.grants()
+	if err != nil {
+		return raised{}, err
+	}
+	fd, flags, abi, err := ruleset(granted)
+	if err != nil {
+		return raised{}, fmt.Errorf("landlock: %w", err)
+	}
+	return raised{fd, flags, abi}, nil
+}
+
+func (r raised) close() {
+	if r.fd >= 0 {
+		_ = unix.Close(r.fd)
+	}
+}
+
+func (r raised) text() string {
+	if r.fd < 0 {
+		return "none"
+	}
+	return fmt.Sprintf("landlock v%d", r.abi)
+}
+
+// grants are the paths that add up to everything but the protected ones.
+type grants struct {
+	dirs, files         []string
+	readDirs, readFiles []string // not to be changed
+}
+
+// grants walks from the root to each protected path and grants what lies
 // beside: Landlock cannot take back a part of what it grants. The allowed paths
 // are granted although they lie in protected ones. What is created later beside
 // a protected path is not granted.
-func grantsWithout(protected, allowed []string) (grants, error) {
-	protected, allowed = real(protected), real(allowed)
-	var g grants
+func (w *Walls) grants() (grants, error) {
+	s := survey{protected: Real(w.Protected)}
+	if self, err := os.Readlink("/proc/self/exe"); err == nil {
+		s.fixed = Real([]string{self})
+	}
+	g, allowed := &s.granted, Real(w.Allowed)
 	for _, path := range allowed {
 		if info, err := os.Stat(path); err == nil {
 			g.add(path, info.Mode())
 		}
 	}
-	if len(protected) == 0 {
-		g.dirs = append(g.dirs, "/")
-		return g, nil
-	}
-	return g, g.beside("/", protected)
+	err := s.beside("/")
+	return s.granted, err
+}
+
+// survey is a walk over what may be granted: fixed are files that may be read and
+// run but neither changed nor replaced.
+type survey struct {
+	protected, fixed []string
+	granted          grants
+}
+
+func leadsTo(dir string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool { return dir == "/" || strings.HasPrefix(p, dir+"/") })
 }
 
 func (g *grants) add(path string, mode fs.FileMode) {
@@ -85,10 +143,13 @@ func (g *grants) add(path string, mode fs.FileMode) {
 // beside grants the entries of dir that are neither protected nor lead there.
 // Links are left out: they would be followed and grant their target, which has
 // its own place in the walk.
-func (g *grants) beside(dir string, protected []string) error {
+func (s *survey) beside(dir string) error {
+	if !leadsTo(dir, s.protected) {
+		s.granted.readDirs = append(s.granted.readDirs, dir)
+	}
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) || os.IsPermission(err) {
-		return nil // nothing is granted below
+		return nil // nothing more is granted below
 	}
 	if err != nil {
 		return fmt.Errorf("list %s: %w", dir, err)
@@ -96,20 +157,22 @@ func (g *grants) beside(dir string, protected []string) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {
-		case e.Type()&fs.ModeSymlink != 0, slices.Contains(protected, path):
-		case slices.ContainsFunc(protected, func(p string) bool { return strings.HasPrefix(p, path+"/") }):
-			if err := g.beside(path, protected); err != nil {
+		case e.Type()&fs.ModeSymlink != 0, slices.Contains(s.protected, path):
+		case slices.Contains(s.fixed, path):
+			s.granted.readFiles = append(s.granted.readFiles, path)
+		case leadsTo(path, s.protected), leadsTo(path, s.fixed):
+			if err := s.beside(path); err != nil {
 				return err
 			}
 		default:
-			g.add(path, e.Type())
+			s.granted.add(path, e.Type())
 		}
 	}
 	return nil
 }
 
-// real cleans paths and follows their links as far as they exist.
-func real(paths []string) []string {
+// Real cleans paths and follows their links as far as they exist.
+func Real(paths []string) []string {
 	var out []string
 	for _, p := range paths {
 		if p == "" || !filepath.IsAbs(p) {
@@ -144,8 +207,10 @@ func ruleset(g grants) (fd int, flags uint32, abi int, err error) {
 	if abi >= 2 {
 		dirs = dirs.WithRefer()
 	}
+	readDirs := landlock.RODirs(g.readDirs...).IgnoreIfMissing()
+	readFiles := landlock.ROFiles(g.readFiles...).IgnoreIfMissing()
 	config := landlock.Config{HandledAccessFS: allFS, Scoped: ll.ScopeSignal}
-	fd, flags, err = config.BestEffort().NewRulesetFD(dirs, files)
+	fd, flags, err = config.BestEffort().NewRulesetFD(dirs, files, readDirs, readFiles)
 	return fd, flags, abi, err
 }
 
@@ -155,23 +220,23 @@ type started struct {
 	err error
 }
 
-// forkConfined starts a process that is under the ruleset while we are not: a
+// fork starts a process that is behind the walls while we are not: a
 // ruleset binds a thread and what that thread starts, so a thread is bound,
 // starts the process and ends. It must end: the process may signal and trace
 // what is under the same ruleset.
-func forkConfined(fd int, flags uint32, argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
+func (r raised) fork(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	done := make(chan started, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if unix.Gettid() != unix.Getpid() {
-			done <- forkHere(fd, flags, argv0, argv, attr)
+			done <- r.forkHere(argv0, argv, attr)
 			return
 		}
 		// The first thread cannot end. Hold it, so that another one does it.
 		other := make(chan started, 1)
 		go func() {
 			runtime.LockOSThread()
-			other <- forkHere(fd, flags, argv0, argv, attr)
+			other <- r.forkHere(argv0, argv, attr)
 		}()
 		done <- <-other
 		runtime.UnlockOSThread()
@@ -189,8 +254,8 @@ var beyondLandlock = []uintptr{
 }
 
 // forkHere binds the current thread to the ruleset and starts the process.
-func forkHere(fd int, flags uint32, argv0 string, argv []string, attr *syscall.ProcAttr) started {
-	if fd >= 0 {
+func (r raised) forkHere(argv0 string, argv []string, attr *syscall.ProcAttr) started {
+	if r.fd >= 0 {
 		for _, c := range beyondLandlock {
 			// Without CAP_SETPCAP there is nothing that could be dropped.
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
@@ -200,7 +265,7 @@ func forkHere(fd int, flags uint32, argv0 string, argv []string, attr *syscall.P
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return started{0, fmt.Errorf("no_new_privs: %w", err)}
 		}
-		if err := ll.LandlockRestrictSelf(fd, flags); err != nil {
+		if err := ll.LandlockRestrictSelf(r.fd, r.flags); err != nil {
 			return started{0, fmt.Errorf("landlock: %w", err)}
 		}
 	}

@@ -1,4 +1,4 @@
-package connector
+package procgroup
 
 import (
 	"bytes"
@@ -115,24 +115,4 @@ func killAll(list func() []process, deadline time.Time) bool {
 		}
 		time.Sleep(wait)
 	}
-}
-
-// markVar is the variable that marks everything that a connector starts: the
-// state directory's hash, the connector and a number, joined by dots.
-const markVar = "RUNNERD_CONNECTOR"
-
-// marked lists the living processes whose environment begins a mark with prefix.
-func marked(prefix string) []process {
-	want := []byte("\x00" + markVar + "=" + prefix)
-	var found []process
-	for _, p := range processes() {
-		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "environ"))
-		if err != nil || p.zombie || p.pid == os.Getpid() {
-			continue
-		}
-		if bytes.Contains(append([]byte{0}, env...), want) {
-			found = append(found, p)
-		}
-	}
-	return found
 }
