@@ -53,7 +53,7 @@ func (d *Deliverer) runCommand(ctx context.Context, argv, env []string, text str
 	case exit.Success():
 		// It ended well: that it read no more of the text is its own business.
 		return nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, exit.Lost:
 		return final{fmt.Errorf("command %s was ended after %s; what it did is not known%s", argv[0], time.Since(begin).Round(time.Second), out.Shown())}
 	}
 	return fmt.Errorf("command %s: %s%s", argv[0], exit, out.Shown())

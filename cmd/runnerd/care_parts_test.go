@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +30,7 @@ func TestKilledWhileDelivering(t *testing.T) {
 	d := newDaemon(t, map[string]string{
 		"s.yaml": sayHello,
 		"tasks/brief.yaml": "tools: []\nprompt: Hello?\ndeliver:\n  - {to: file, path: " + dir + "/file}\n" +
-			"  - {to: command, command: [/bin/sh, -c, 'echo sent >>" + dir + "/log; kill -9 $PPID; sleep 5']}\n",
+			"  - {to: command, command: [/bin/sh, -c, 'echo sent >>" + dir + "/log; read a b c daemon rest </proc/$PPID/stat; kill -9 $daemon; sleep 5']}\n",
 	})
 	first := d.start()
 	first.ready()
@@ -55,6 +56,56 @@ func TestKilledWhileDelivering(t *testing.T) {
 		t.Errorf("show says %s", out)
 	}
 	second.stop()
+}
+
+// U12: what the daemon started is gone with it when it is killed, in whatever session
+// it is.
+func TestKilledDaemonTakesItsCommandsAlong(t *testing.T) {
+	for _, kind := range []string{"deliver", "notify", "model"} {
+		t.Run("U12 "+kind, func(t *testing.T) {
+			dir := t.TempDir()
+			line := "setsid /bin/sh -c 'echo $$ >" + dir + "/new; mv " + dir + "/new " + dir + "/away; exec sleep 600' & sleep 600"
+			command := fmt.Sprintf("[/bin/sh, -c, %q]", line)
+			files := map[string]string{"s.yaml": sayHello, "tasks/brief.yaml": "tools: []\nprompt: Hello?\n"}
+			switch kind {
+			case "deliver":
+				files["tasks/brief.yaml"] += "deliver: [{to: command, command: " + command + "}]\n"
+			case "notify":
+				files["s.yaml"] = "turns:\n  - say: \"\"\n"
+				files["runnerd.yaml"] = "notify: [{to: command, command: " + command + "}]\n"
+			case "model":
+				files["models.yaml"] = "models:\n  default: {provider: command, command: " + command + "}\n"
+			}
+			d := newDaemon(t, files)
+			first := d.start()
+			first.ready()
+			if _, err := d.a.client().Start(t.Context(), "brief"); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the command runs", func() bool { _, err := os.Stat(dir + "/away"); return err == nil })
+			pid, err := strconv.Atoi(strings.TrimSpace(fileText(t, dir+"/away")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := first.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			<-first.ended
+			until(t, "the command is gone", func() bool {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				return err != nil || strings.Contains(string(stat), ") Z ")
+			})
+		})
+	}
+}
+
+func fileText(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 // sink is a web server on loopback that writes down what comes.
