@@ -162,7 +162,7 @@ func (p *Process) oversee() {
 }
 
 // ErrNoGuard says that a guard was gone before it could say how it went.
-var ErrNoGuard = errors.New("the guard did not start")
+var ErrNoGuard = errors.New("its guard was gone before it said whether it started")
 
 // startError is a program that could not be started.
 type startError struct {
