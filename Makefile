@@ -19,6 +19,7 @@ test: test-deps
 test-postgres:
 	pg_virtualenv -s sh -ec 'createdb main; createdb rules; \
 		at="postgres://$$PGUSER:$$PGPASSWORD@$$PGHOST:$$PGPORT"; \
+		go test ./sqldb -args -postgres "$$at/main?sslmode=disable"; \
 		go test ./db -args -postgres "$$at/main?sslmode=disable"; \
 		go test ./taskpolicy -args -postgres "$$at/rules?sslmode=disable"'
 

@@ -15,6 +15,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the "pgx" driver, for postgres:// DSNs
 
+	"runnerd/sqldb"
 	"runnerd/task"
 )
 
@@ -101,10 +102,10 @@ func (o Options) withDefaults() Options {
 }
 
 func (d *DB) connect() error {
-	if isPostgres(d.opts.DSN) {
+	if sqldb.IsPostgres(d.opts.DSN) {
 		return d.connectPostgres()
 	}
-	path, err := sqlitePath(d.opts.DSN)
+	path, err := sqldb.Path(d.opts.DSN)
 	if err != nil {
 		return err
 	}
@@ -170,15 +171,7 @@ func (d *DB) Ping(ctx context.Context) error {
 }
 
 // name says where the database is, without a password.
-func (d *DB) name() string {
-	if d.path != "" {
-		return d.path
-	}
-	if isPostgres(d.opts.DSN) {
-		return "(PostgreSQL)"
-	}
-	return d.opts.DSN
-}
+func (d *DB) name() string { return sqldb.Name(d.opts.DSN) }
 
 // reading runs fn on the read pool within the time allowed.
 func (d *DB) reading(ctx context.Context, fn func(context.Context, bun.IDB) error) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
 
+	"runnerd/sqldb"
 	"runnerd/task"
 )
 
@@ -27,7 +28,7 @@ var (
 	// written; the same call succeeds when there is space again.
 	ErrNoSpace = errors.New("no space left for the database")
 	// ErrCorrupt: the file is damaged or no database. It is never recreated.
-	ErrCorrupt = errors.New("database is damaged")
+	ErrCorrupt = sqldb.ErrCorrupt
 	// ErrBusy: another process held the database longer than the wait allows.
 	ErrBusy = errors.New("database is locked by another process")
 	// ErrReadOnly: a write on a database that was opened for reading.

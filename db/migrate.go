@@ -24,6 +24,7 @@ func migrations() []migration {
 	return []migration{
 		{1, "first tables", migrate001},
 		{2, "deliveries and troubles", migrate002},
+		{3, "identity", migrate003},
 	}
 }
 
@@ -108,7 +109,7 @@ func schemaVersion(ctx context.Context, q bun.IDB) (int, error) {
 		}
 	}
 	for _, name := range names {
-		if name == "runs" || name == "sessions" {
+		if name == "runs" || name == "sessions" || name == "policy_schema" && q.Dialect().Name() != dialect.PG {
 			return 0, errors.New("the database holds tables that runnerd did not make: give it a database of its own")
 		}
 	}

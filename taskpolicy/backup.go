@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
+
+	"runnerd/sqldb"
 )
 
 // Backup writes a whole, consistent copy of the database to path, which must not
 // exist, and has it on disk when it returns. Writers wait meanwhile, decisions do
 // not. On PostgreSQL it is an error: use pg_dump.
 func (s *Store) Backup(ctx context.Context, path string) error {
-	if isPostgres(s.opts.DSN) {
+	if sqldb.IsPostgres(s.opts.DSN) {
 		return errors.New("back up policy database: it is on PostgreSQL; use pg_dump")
 	}
 	if err := s.backup(ctx, path); err != nil {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
+
+	"runnerd/sqldb"
 )
 
 // migration is one numbered step of the schema. Its models are frozen copies below
@@ -20,7 +22,10 @@ type migration struct {
 	up      func(context.Context, bun.Tx) error
 }
 
-var migrations = []migration{{1, "rows, pins, history", createTables}}
+var migrations = []migration{
+	{1, "rows, pins, history", createTables},
+	{2, "identity", func(ctx context.Context, tx bun.Tx) error { return sqldb.CreateIdentity(ctx, tx, Kind.Table) }},
+}
 
 func latestVersion() int { return migrations[len(migrations)-1].version }
 
@@ -118,6 +123,7 @@ var expected = map[string]string{
 	"policy_definitions": "connector, tool, hash, definition, accepted_at, accepted_by",
 	"policy_history":     "seq, at, by_whom, scope, id, layer, field, old_value, new_value, previous_hash, hash",
 	"policy_chain":       "id, removed_seq, removed_hash, head_seq, head_hash",
+	"policy_identity":    sqldb.IdentityColumns,
 }
 
 // checkColumns refuses a schema that lacks something, whoever took it away.

@@ -14,6 +14,8 @@ import (
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"github.com/uptrace/bun/driver/sqliteshim"
+
+	"runnerd/sqldb"
 )
 
 const readers = 4
@@ -21,14 +23,13 @@ const readers = 4
 // openSQLite checks the file through a read-only handle before anything could
 // write to it.
 func (s *Store) openSQLite(ctx context.Context) error {
-	path := sqlitePath(s.opts.DSN)
-	if path == "" || strings.HasPrefix(path, ":memory:") {
-		return errors.New("want the path of a file or a postgres:// URL")
+	path, err := sqldb.Path(s.opts.DSN)
+	if err != nil {
+		return err
 	}
 	if err := s.createIfMissing(ctx, path); err != nil {
 		return err
 	}
-	var err error
 	if s.read, err = s.openReadOnly(path); err != nil {
 		return err
 	}
@@ -51,14 +52,6 @@ func (s *Store) openSQLite(ctx context.Context) error {
 		return err
 	}
 	return checkColumns(ctx, s.read)
-}
-
-func sqlitePath(dsn string) string {
-	path, isURI := strings.CutPrefix(dsn, "file:")
-	if isURI {
-		path, _, _ = strings.Cut(path, "?")
-	}
-	return path
 }
 
 // createIfMissing makes a new database beside its place and moves it there whole,

@@ -13,13 +13,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
 	"go.uber.org/zap"
 
 	"runnerd/policy"
+	"runnerd/sqldb"
 )
 
 // Keys of log lines.
@@ -45,6 +45,8 @@ type Options struct {
 	Logger *zap.Logger
 	// ReadWait bounds one read, WriteWait one write, waiting for locks included.
 	ReadWait, WriteWait time.Duration
+	// OnChange is called after each transaction that changed a rule; nil does nothing.
+	OnChange func()
 }
 
 // Store is the open policy database. It may be used by several goroutines at once.
@@ -73,17 +75,17 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	}
 	s := &Store{opts: opts, log: opts.Logger}
 	open := s.openSQLite
-	if isPostgres(opts.DSN) {
+	if sqldb.IsPostgres(opts.DSN) {
 		open = s.openPostgres
 	}
 	err := open(ctx)
 	if err == nil {
-		s.effective, err = s.read.DB.PrepareContext(ctx, effectiveQuery(isPostgres(opts.DSN)))
+		s.effective, err = s.read.DB.PrepareContext(ctx, effectiveQuery(sqldb.IsPostgres(opts.DSN)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open policy database %s: %w", place(opts.DSN), errors.Join(err, s.Close()))
+		return nil, fmt.Errorf("open policy database %s: %w", sqldb.Name(opts.DSN), errors.Join(err, s.Close()))
 	}
-	s.log.Info("policy database open", zap.String(keyFile, place(opts.DSN)), zap.Int(keyVersion, latestVersion()))
+	s.log.Info("policy database open", zap.String(keyFile, sqldb.Name(opts.DSN)), zap.Int(keyVersion, latestVersion()))
 	return s, nil
 }
 
@@ -102,18 +104,6 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-func isPostgres(dsn string) bool {
-	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
-}
-
-// place names the database without the password that a URL may hold.
-func place(dsn string) string {
-	if isPostgres(dsn) {
-		return "on PostgreSQL"
-	}
-	return dsn
-}
-
 // scopeDaemon is the one row that holds the daemon's own limits per day and its
 // ceiling of deny.
 const scopeDaemon policy.Scope = "daemon"
@@ -130,6 +120,7 @@ func (s *Store) transact(ctx context.Context, what, by string, f func(context.Co
 
 // transactWithin is transact for a caller that bounds the context itself.
 func (s *Store) transactWithin(ctx context.Context, what, by string, f func(context.Context, *change) error) error {
+	moved := false
 	err := s.write.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 		c := &change{tx: tx, at: time.Now().UTC().Truncate(time.Microsecond), by: by}
 		if err := c.lock(ctx); err != nil {
@@ -138,10 +129,14 @@ func (s *Store) transactWithin(ctx context.Context, what, by string, f func(cont
 		if err := f(ctx, c); err != nil {
 			return err
 		}
+		moved = c.moved
 		return c.finish(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
+	}
+	if moved && s.opts.OnChange != nil {
+		s.opts.OnChange()
 	}
 	return nil
 }

@@ -724,7 +724,7 @@ func TestOpenAgainKeepsEverything(t *testing.T) {
 // A daemon that was killed leaves a write-ahead log: it is read, not refused.
 func TestOpenAfterAKill(t *testing.T) {
 	s := seeded(t)
-	src := sqlitePath(s.opts.DSN)
+	src := s.opts.DSN
 	dst := dbPath(t)
 	for _, suffix := range []string{"", "-wal"} {
 		data, err := os.ReadFile(src + suffix)

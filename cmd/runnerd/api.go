@@ -13,7 +13,7 @@ import (
 
 	"runnerd/connector"
 	"runnerd/control"
-	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/systemd"
 	"runnerd/task"
 )
@@ -64,7 +64,15 @@ func (f inForce) Task(id string) (task.Task, bool) {
 	return t.Task, ok
 }
 
-func (f inForce) Problems() []string { return problemLines(f.h.applied.Load().Problems) }
+func (f inForce) Problems() []string {
+	lines := problemLines(f.h.applied.Load().Problems)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := f.h.held(ctx); err != nil {
+		lines = append(lines, err.Error())
+	}
+	return lines
+}
 
 // asked shows connectors as the API does.
 type asked struct{ *connector.Pool }
@@ -134,7 +142,7 @@ func (a *app) client() *control.Client {
 // live answers with the daemon's client if one runs, else nil. Who may not read the
 // state directory may still be let in at the socket.
 func (a *app) live(ctx context.Context) *control.Client {
-	if held, err := db.Holder(a.StateDir); held == nil && !errors.Is(err, fs.ErrPermission) {
+	if held, err := sqldb.Holder(a.StateDir); held == nil && !errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
 	c := a.client()
@@ -157,7 +165,7 @@ func (a *app) instead(ctx context.Context, err error) *control.Client {
 // work with no daemon running; the next `serve` goes on from there.
 func (a *app) asDaemon(ctx context.Context, do func(h *house) error) error {
 	h, err := a.openHouse(ctx, quiet(a))
-	var held *db.HeldError
+	var held *sqldb.HeldError
 	if errors.As(err, &held) {
 		return a.unheard(held.PID)
 	}

@@ -167,6 +167,9 @@ func (a *app) decision(ctx context.Context, state task.ApprovalState, v control.
 		}
 		return client.Deny(ctx, v)
 	}
+	if err := a.together(ctx); err != nil {
+		return d, err
+	}
 	ap, err := a.approval(ctx, v.ID)
 	if err != nil {
 		return d, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/taskpolicy"
 )
@@ -149,7 +150,7 @@ func orText(s, other string) string {
 // readingPolicy lets read use the policy database; if there is none yet nothing
 // is read.
 func (a *app) readingPolicy(ctx context.Context, read func(*taskpolicy.Store) error) error {
-	if _, err := os.Stat(a.PolicyDatabase); !isURL(a.PolicyDatabase) && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(a.PolicyDatabase); !sqldb.IsPostgres(a.PolicyDatabase) && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: a.PolicyDatabase})

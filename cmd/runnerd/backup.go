@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/taskpolicy"
 )
 
@@ -45,8 +46,11 @@ type backupFile struct {
 const manifestName = "manifest.json"
 
 func (c backupCmd) Run(ctx context.Context, a *app) error {
-	if isURL(a.Database) || isURL(a.PolicyDatabase) {
+	if sqldb.IsPostgres(a.Database) || sqldb.IsPostgres(a.PolicyDatabase) {
 		return usage("a database is on PostgreSQL, which has tools of its own: pg_dump")
+	}
+	if err := a.together(ctx); err != nil {
+		return err
 	}
 	for _, file := range []string{a.Database, a.PolicyDatabase} {
 		if _, err := os.Stat(file); err != nil {

@@ -144,6 +144,7 @@ func (h *house) rested(ctx context.Context, runID string) {
 	case !run.Execution.Finished():
 		return
 	}
+	h.partners.wake()
 	h.lookAtOpenApprovals(ctx)
 	h.noteBudget(ctx, run)
 	h.care.board.Ended(run)
@@ -178,7 +179,10 @@ func (h *house) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, everyMinute/2)
 	defer cancel()
 	h.lookAtOpenApprovals(ctx)
-	err := h.main.Ping(ctx)
+	err := h.held(ctx)
+	if err == nil {
+		err = h.main.Ping(ctx)
+	}
 	if err == nil {
 		err = h.rules.Ping(ctx)
 	}

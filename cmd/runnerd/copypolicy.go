@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
+	"runnerd/sqldb"
 	"runnerd/taskpolicy"
 )
 
 // copyPolicy copies what people have set and accepted, if there is a database yet.
 func (i *inspection) copyPolicy(ctx context.Context, to *taskpolicy.Store) error {
-	file := strings.TrimPrefix(i.settings.PolicyDatabase, "file:")
-	if _, err := os.Stat(file); err != nil && !strings.Contains(file, "://") {
+	if _, err := os.Stat(i.settings.PolicyDatabase); err != nil && !sqldb.IsPostgres(i.settings.PolicyDatabase) {
 		if errors.Is(err, fs.ErrPermission) {
 			fmt.Fprintf(i.warn, "warning: only the files count in what follows, overrides and accepted tools are not known: %v\n", err)
 		}

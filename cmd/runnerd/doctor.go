@@ -16,6 +16,7 @@ import (
 	"runnerd/control"
 	"runnerd/db"
 	"runnerd/procgroup"
+	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/taskpolicy"
 )
@@ -43,7 +44,7 @@ const (
 func (c doctorCmd) Run(ctx context.Context, a *app) error {
 	list := []finding{a.examineClock(), a.examineState(), a.examineDaemon(ctx), examineContainment()}
 	list = append(list, a.examineCredentials()...)
-	list = append(list, a.examineMain(ctx), a.examinePolicy(ctx))
+	list = append(list, a.examineMain(ctx), a.examinePolicy(ctx), a.examineTogether(ctx))
 	list = append(list, a.examineFiles(ctx)...)
 	if c.JSON {
 		if err := writeJSON(a.out, list); err != nil {
@@ -155,7 +156,7 @@ func (a *app) examineMain(ctx context.Context) finding {
 }
 
 func (a *app) examinePolicy(ctx context.Context) finding {
-	if _, err := os.Stat(a.PolicyDatabase); !isURL(a.PolicyDatabase) && err != nil {
+	if _, err := os.Stat(a.PolicyDatabase); !sqldb.IsPostgres(a.PolicyDatabase) && err != nil {
 		return finding{"policy database", sound, "will be made at the first start"}
 	}
 	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: a.PolicyDatabase})
@@ -170,6 +171,14 @@ func (a *app) examinePolicy(ctx context.Context) finding {
 		return finding{"policy database", fault, fmt.Sprintf("history does not hold: %+v", *bad)}
 	}
 	return finding{"policy database", sound, "its history holds"}
+}
+
+// examineTogether tells whether the databases are each other's.
+func (a *app) examineTogether(ctx context.Context) finding {
+	if err := a.together(ctx); err != nil {
+		return finding{"databases", fault, err.Error()}
+	}
+	return finding{"databases", sound, "they belong to each other and to the state directory"}
 }
 
 // examineFiles looks for the programs that connectors are started with; what is

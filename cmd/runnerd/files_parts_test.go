@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"runnerd/control"
-	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/task"
 )
 
@@ -260,7 +260,7 @@ func TestTwoDaemons(t *testing.T) {
 	}
 	p.signal(0) // the first one lives
 	p.stop()
-	if held, err := db.Holder(d.a.StateDir); held != nil || err != nil {
+	if held, err := sqldb.Holder(d.a.StateDir); held != nil || err != nil {
 		t.Errorf("the state directory is held by %v (%v)", held, err)
 	}
 }

@@ -55,6 +55,8 @@ type house struct {
 	starter *procgroup.Starter
 	stops   stack
 
+	partners partners
+
 	// applied is the set whose content is in force everywhere; apply is held
 	// while another takes its place.
 	applied atomic.Pointer[config.Set]
@@ -73,7 +75,7 @@ func newID() string { return xid.New().String() }
 // openHouse opens everything, in order. What was opened is given back by close,
 // also if a later part fails.
 func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err error) {
-	h = &house{settings: a.Settings, every: cmp.Or(a.every, everyMinute), redact: redact.New(), meters: newMeters(), starter: &procgroup.Starter{Mark: procgroup.MarkOf(a.StateDir)}, behind: make(chan struct{}, 1)}
+	h = &house{settings: a.Settings, every: cmp.Or(a.every, everyMinute), redact: redact.New(), meters: newMeters(), starter: &procgroup.Starter{Mark: procgroup.MarkOf(a.StateDir)}, behind: make(chan struct{}, 1), partners: newPartners()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -90,36 +92,13 @@ func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err err
 			return h, fmt.Errorf("make directory: %w", err)
 		}
 	}
-	if err := h.openStores(ctx); err != nil {
+	if err := h.openStores(ctx, a.consent); err != nil {
 		return h, err
 	}
 	h.openFiles(a)
 	h.openCare(ctx, a)
 	h.openParts(a)
 	return h, nil
-}
-
-// openStores takes the state lock and opens both databases.
-func (h *house) openStores(ctx context.Context) error {
-	lock, err := db.LockState(h.settings.StateDir)
-	if err != nil {
-		return err
-	}
-	h.stops.push("state lock", lock.Close)
-	if h.main, err = db.Open(ctx, db.Options{DSN: h.settings.Database, Logger: h.log, OnQueued: h.queued}); err != nil {
-		return err
-	}
-	h.stops.push("main database", h.main.Close)
-	hold, err := h.main.Hold(ctx)
-	if err != nil {
-		return err
-	}
-	h.stops.push("hold of the main database", hold.Close)
-	if h.rules, err = taskpolicy.Open(ctx, taskpolicy.Options{DSN: h.settings.PolicyDatabase, Logger: h.log}); err != nil {
-		return err
-	}
-	h.stops.push("policy database", h.rules.Close)
-	return nil
 }
 
 // queued tells the workers of a run that a commit put into the queue, by whatever

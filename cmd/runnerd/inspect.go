@@ -19,6 +19,7 @@ import (
 	"runnerd/policy"
 	"runnerd/redact"
 	"runnerd/scheduler"
+	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/taskpolicy"
 )
@@ -90,16 +91,12 @@ func noTask(set *config.Set, id string) string {
 
 // openMain opens the main database for reading; ErrNotExist if there is none yet.
 func (a *app) openMain(ctx context.Context) (*db.DB, error) {
-	if _, err := os.Stat(a.Database); !isURL(a.Database) && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(a.Database); !sqldb.IsPostgres(a.Database) && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("nothing has run yet: %w", err)
-	} else if !isURL(a.Database) && err != nil {
+	} else if !sqldb.IsPostgres(a.Database) && err != nil {
 		return nil, fmt.Errorf("look for the main database: %w; use the account that runs the daemon", err)
 	}
 	return db.Open(ctx, db.Options{DSN: a.Database, ReadOnly: true})
-}
-
-func isURL(dsn string) bool {
-	return len(dsn) > 8 && (dsn[:8] == "postgres" || dsn[:5] == "file:")
 }
 
 // effective opens a copy of the policy with the files as they are now, so that

@@ -22,7 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/sethvargo/go-envconfig"
 
-	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/task"
 )
 
@@ -82,6 +82,8 @@ type app struct {
 	// every stands in for everyMinute, in a test that plays weeks.
 	every    time.Duration
 	listener func() net.Listener
+
+	consent sqldb.Consent // of `serve`
 }
 
 // exit is an error that carries the exit code of DESIGN, section 11.
@@ -205,7 +207,7 @@ func report(w io.Writer, err error) int {
 		fmt.Fprintln(w, "runnerd:", err)
 	}
 	var e *exit
-	var held *db.HeldError
+	var held *sqldb.HeldError
 	switch {
 	case errors.As(err, &e):
 		return e.code

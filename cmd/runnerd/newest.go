@@ -21,6 +21,10 @@ type newestRules struct {
 
 // Effective implements agentloop.Policies.
 func (n newestRules) Effective(ctx context.Context, taskID, session, project string) (policy.Effective, error) {
+	if err := n.h.held(ctx); err != nil {
+		n.h.care.board.Daemon("database", err.Error())
+		return policy.Effective{}, fmt.Errorf("read policy of task %s: %w", taskID, err)
+	}
 	if err := n.h.putNewest(ctx); err != nil {
 		return policy.Effective{}, fmt.Errorf("read policy of task %s: %w", taskID, err)
 	}

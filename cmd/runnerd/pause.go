@@ -110,6 +110,9 @@ func (a *app) writing(ctx context.Context, write func(*db.DB) error) error {
 	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}
+	if err := a.together(ctx); err != nil {
+		return err
+	}
 	main, err := db.Open(ctx, db.Options{DSN: a.Database})
 	if err != nil {
 		return err

@@ -169,16 +169,16 @@ type policyHistoryCmd struct {
 }
 
 func (c policyHistoryCmd) Run(ctx context.Context, a *app) error {
-	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: a.PolicyDatabase})
-	if err != nil {
-		return err
-	}
 	filter := taskpolicy.HistoryFilter{Limit: c.Limit}
 	if c.Task != "" {
 		filter.Scope, filter.ID = policy.ScopeTask, c.Task
 	}
-	list, err := rules.History(ctx, filter)
-	if err = errors.Join(err, rules.Close()); err != nil {
+	var list []taskpolicy.HistoryEntry
+	err := a.readingPolicy(ctx, func(rules *taskpolicy.Store) (err error) {
+		list, err = rules.History(ctx, filter)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if c.JSON {

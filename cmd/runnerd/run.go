@@ -13,6 +13,7 @@ import (
 	"runnerd/control"
 	"runnerd/db"
 	"runnerd/llm/scripted"
+	"runnerd/sqldb"
 	"runnerd/task"
 )
 
@@ -35,7 +36,7 @@ func (c runCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	h, err := a.openHouse(ctx, quiet(a))
-	var held *db.HeldError
+	var held *sqldb.HeldError
 	if errors.As(err, &held) || a.instead(ctx, err) != nil {
 		return c.throughDaemon(ctx, a)
 	}

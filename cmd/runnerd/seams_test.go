@@ -18,8 +18,8 @@ import (
 	"github.com/uptrace/bun/driver/sqliteshim"
 
 	"runnerd/control"
-	"runnerd/db"
 	"runnerd/policy"
+	"runnerd/sqldb"
 	"runnerd/task"
 )
 
@@ -306,7 +306,7 @@ func TestOneDaemonToADatabase(t *testing.T) {
 	second := testApp(t, noteFiles(1))
 	second.Database = first.Database
 	other, err := second.openHouse(t.Context(), io.Discard)
-	if !errors.Is(err, db.ErrInUse) {
+	if !errors.Is(err, sqldb.ErrInUse) {
 		t.Errorf("a second house on the same database: %v", err)
 		if err := other.close(); err != nil {
 			t.Error(err)

@@ -12,16 +12,22 @@ import (
 
 	"go.uber.org/zap"
 
+	"runnerd/sqldb"
 	"runnerd/systemd"
 	"runnerd/task"
 )
 
-type serveCmd struct{}
+type serveCmd struct {
+	NewPolicy       bool `help:"Make a new policy database in place of one that was lost: what people set and accepted is gone, the files' rules count."`
+	NewMain         bool `help:"Make a new main database in place of one that was lost: runs and receipts are gone."`
+	AcceptDatabases bool `help:"Take both databases as they are, although one is older than the other remembers or not of it."`
+}
 
 // Help lists the settings, from the struct that reads them.
 func (serveCmd) Help() string { return "Settings, from the environment:\n" + settingsTable() }
 
-func (serveCmd) Run(ctx context.Context, a *app) error {
+func (c serveCmd) Run(ctx context.Context, a *app) error {
+	a.consent = sqldb.Consent{NewMain: c.NewMain, NewPolicy: c.NewPolicy, Accept: c.AcceptDatabases}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
@@ -155,6 +161,7 @@ func (h *house) start(life context.Context, end context.CancelCauseFunc, control
 	first.start("files", h.watch)
 	first.start("edits", h.follow)
 	first.start("ticks", h.tick)
+	last.start("partners", h.noteOn)
 	first.start("watchdog", watchdog)
 	done := make(chan struct{})
 	go func() {
@@ -284,5 +291,5 @@ func (h *house) healthy(ctx context.Context) error {
 	if turned := h.clock.Turned(); !turned.IsZero() && time.Since(turned) > stale {
 		return fmt.Errorf("the scheduler has not turned since %s", turned.Format(time.RFC3339))
 	}
-	return errors.Join(h.main.Ping(ctx), h.rules.Ping(ctx))
+	return errors.Join(h.held(ctx), h.main.Ping(ctx), h.rules.Ping(ctx))
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sethvargo/go-envconfig"
+
+	"runnerd/sqldb"
 )
 
 // Settings say where things are and how much the daemon may use. They come from
@@ -109,6 +111,16 @@ func (s *Settings) complete(get func(string) string) error {
 	if s.PolicyDatabase == "" {
 		s.PolicyDatabase = filepath.Join(s.StateDir, "task_policies.db")
 	}
+	for _, dsn := range []*string{&s.Database, &s.PolicyDatabase} {
+		if sqldb.IsPostgres(*dsn) {
+			continue
+		}
+		path, err := sqldb.Path(*dsn)
+		if err != nil {
+			return fmt.Errorf("RUNNERD_DATABASE and RUNNERD_POLICY_DATABASE: %w", err)
+		}
+		*dsn = path
+	}
 	return nil
 }
 
@@ -128,13 +140,10 @@ func (s *Settings) credentialDirs(get func(string) string) []string {
 func (s *Settings) protected(get func(string) string) []string {
 	paths := append([]string{s.StateDir, s.ConfigDir, filepath.Dir(s.Socket)}, s.credentialDirs(get)...)
 	for _, dsn := range []string{s.Database, s.PolicyDatabase} {
-		file := strings.TrimPrefix(dsn, "file:")
-		if strings.Contains(file, "://") {
+		if sqldb.IsPostgres(dsn) {
 			continue
 		}
-		if abs, err := filepath.Abs(file); err == nil {
-			paths = append(paths, abs, abs+"-wal", abs+"-shm", abs+"-journal", abs+".lock")
-		}
+		paths = append(paths, dsn, dsn+"-wal", dsn+"-shm", dsn+"-journal", dsn+".lock")
 	}
 	return paths
 }

@@ -7,6 +7,7 @@ import (
 
 	"runnerd/control"
 	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/task"
 )
 
@@ -41,6 +42,9 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Problems: problemLines(i.set.Problems),
 		Active: []control.RunRow{}, Trouble: []control.RunRow{},
 	}
+	if err := a.together(ctx); err != nil {
+		v.Problems = append(v.Problems, err.Error())
+	}
 	if v.Tasks, err = a.taskRows(ctx, i); err != nil {
 		return v, err
 	}
@@ -60,7 +64,7 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 
 // daemon tells who holds the state directory.
 func (a *app) daemon() control.DaemonView {
-	held, err := db.Holder(a.StateDir)
+	held, err := sqldb.Holder(a.StateDir)
 	if err != nil || held == nil {
 		return control.DaemonView{}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/uptrace/bun/driver/sqliteshim"
 	"golang.org/x/sys/unix"
 
-	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/task"
 )
 
@@ -224,7 +224,7 @@ func TestStopWhileStarting(t *testing.T) {
 	free := locked(t, d.a.Database)
 	p := d.start("NOTIFY_SOCKET=" + m.path)
 	until(t, "the daemon holds the state directory", func() bool {
-		held, err := db.Holder(d.a.StateDir)
+		held, err := sqldb.Holder(d.a.StateDir)
 		return err == nil && held != nil && held.PID == p.cmd.Process.Pid
 	})
 	p.signal(syscall.SIGTERM)
@@ -232,7 +232,7 @@ func TestStopWhileStarting(t *testing.T) {
 		t.Errorf("the end took %s", took)
 	}
 	m.quiet("READY=1", 0)
-	if held, err := db.Holder(d.a.StateDir); held != nil || err != nil {
+	if held, err := sqldb.Holder(d.a.StateDir); held != nil || err != nil {
 		t.Errorf("the state directory is held by %v (%v)", held, err)
 	}
 	free()

@@ -1,12 +1,14 @@
-package db
+package sqldb
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,13 +16,27 @@ import (
 
 // Lock is the hold of a state directory by one process. The kernel releases it
 // when the process dies, however it does.
-type Lock struct{ file *os.File }
+type Lock struct {
+	file *os.File
+	mu   sync.Mutex
+	says holder
+	size int // of what was written last
+}
 
-// holder is what the lock file says of the process that holds it.
+// holder is what the lock file says of the process that holds it, and of the
+// databases that a state directory was last used with.
 type holder struct {
 	PID     int       `json:"pid"`
 	Command string    `json:"command"`
 	Since   time.Time `json:"since"`
+	Memory
+}
+
+// Memory is what a state directory remembers of its databases. The zero value
+// remembers nothing.
+type Memory struct {
+	Main   Seen `json:"main,omitzero"`
+	Policy Seen `json:"policy,omitzero"`
 }
 
 // HeldError says that another process holds the state directory.
@@ -50,7 +66,7 @@ func LockState(dir string) (*Lock, error) {
 	l, err := lockFile(dir, filepath.Join(dir, LockFile))
 	var held *HeldError
 	if err != nil && !errors.As(err, &held) {
-		err = wrap("lock state directory", err)
+		err = fmt.Errorf("lock state directory: %w", err)
 	}
 	return l, err
 }
@@ -66,7 +82,9 @@ func lockFile(what, path string) (*Lock, error) {
 		return nil, err
 	}
 	l := &Lock{file: f}
-	if err := l.sign(); err != nil {
+	l.says, l.size = read(f)
+	l.says.PID, l.says.Command, l.says.Since = os.Getpid(), filepath.Base(os.Args[0]), time.Now().UTC().Truncate(time.Second)
+	if err := l.write(); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
@@ -96,28 +114,64 @@ func take(dir string, f *os.File) error {
 func alive(pid int) bool { return !errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
 
 func heldBy(dir string, f *os.File) *HeldError {
-	var h holder
-	data, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
-	if err == nil {
-		_ = json.Unmarshal(data, &h) // an unsigned lock is held all the same
-	}
+	h, _ := read(f)
 	return &HeldError{Dir: dir, PID: h.PID, Command: h.Command, Since: h.Since}
 }
 
-// sign writes who holds the lock, for the one that finds it held.
-func (l *Lock) sign() error {
-	data, err := json.Marshal(holder{PID: os.Getpid(), Command: filepath.Base(os.Args[0]), Since: time.Now().UTC().Truncate(time.Second)})
+// read is what the file says, and how long that is. What it cannot say, as after a
+// power cut, is nothing: an unsigned lock is held all the same.
+func read(f *os.File) (h holder, size int) {
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
+	if err != nil || json.Unmarshal(data, &h) != nil {
+		return holder{}, len(data)
+	}
+	return h, len(data)
+}
+
+// write puts down who holds the lock, for the one that finds it held, over all that
+// was there.
+func (l *Lock) write() error {
+	data, err := json.Marshal(l.says)
 	if err != nil {
 		return err
 	}
-	if err := l.file.Truncate(0); err != nil {
-		return err
-	}
-	_, err = l.file.WriteAt(append(data, '\n'), 0)
+	size := max(len(data)+1, l.size)
+	_, err = l.file.WriteAt(append(data, bytes.Repeat([]byte{'\n'}, size-len(data))...), 0)
+	l.size = size
 	return err
 }
 
-// Close releases the lock.
+// Memory is what the state directory remembers.
+func (l *Lock) Memory() Memory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.says.Memory
+}
+
+// Remember notes how far the databases have come. It is told only what is on the
+// disk in both, so that it never knows more than they do.
+func (l *Lock) Remember(m Memory) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.says.Memory = m
+	return l.write()
+}
+
+// Close releases the lock. What the directory remembers stays in the file.
 func (l *Lock) Close() error {
-	return errors.Join(l.file.Truncate(0), l.file.Close())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.says.PID, l.says.Command, l.says.Since = 0, "", time.Time{}
+	return errors.Join(l.write(), l.file.Close())
+}
+
+// Remembered is what the state directory remembers, for those who do not hold it.
+func Remembered(dir string) Memory {
+	f, err := os.Open(filepath.Join(dir, LockFile))
+	if err != nil {
+		return Memory{}
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	h, _ := read(f)
+	return h.Memory
 }

@@ -1,0 +1,143 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+	"github.com/uptrace/bun/dialect/sqlitedialect"
+	"github.com/uptrace/bun/driver/sqliteshim"
+)
+
+// ErrCorrupt: the file is damaged or no database. It is never recreated.
+var ErrCorrupt = errors.New("database is damaged")
+
+// lookWait bounds one look.
+const lookWait = 20 * time.Second
+
+// Look reads a database's state and changes nothing: not even a log that was left
+// behind is taken up.
+func Look(ctx context.Context, dsn string, k Kind) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWait)
+	defer cancel()
+	s := State{Role: k.Role, Place: Name(dsn)}
+	q, err := openLook(dsn)
+	if err != nil || q == nil {
+		return s, lookError(s, err)
+	}
+	err = q.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) (err error) {
+		s, err = look(ctx, tx, k, IsPostgres(dsn))
+		return err
+	})
+	s.Role, s.Place = k.Role, Name(dsn)
+	return s, lookError(s, errors.Join(err, q.Close()))
+}
+
+func lookError(s State, err error) error {
+	if err == nil {
+		return nil
+	}
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) && (coded.Code()&0xff == 11 || coded.Code()&0xff == 26) { // SQLITE_CORRUPT, SQLITE_NOTADB
+		err = fmt.Errorf("%w: %w; `runnerd restore DIR` puts a backup in its place", ErrCorrupt, err)
+	}
+	return fmt.Errorf("%s %s: %w", s.Role, s.Place, err)
+}
+
+// openLook is nil where there is no file, or one without a byte.
+func openLook(dsn string) (*bun.DB, error) {
+	if IsPostgres(dsn) {
+		pool, err := sql.Open("pgx", dsn)
+		if err != nil {
+			return nil, err
+		}
+		return bun.NewDB(pool, pgdialect.New()), nil
+	}
+	path, err := Path(dsn)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() > 0 {
+		err = CheckHeader(f)
+	}
+	if err = errors.Join(err, f.Close()); err != nil || info.Size() == 0 {
+		return nil, err
+	}
+	q := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)"}}
+	pool, err := sql.Open(sqliteshim.ShimName, (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}).String())
+	if err != nil {
+		return nil, err
+	}
+	pool.SetMaxOpenConns(1)
+	return bun.NewDB(pool, sqlitedialect.New()), nil
+}
+
+func look(ctx context.Context, q bun.IDB, k Kind, shared bool) (s State, err error) {
+	tables := "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+	if shared {
+		tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
+	}
+	var names []string
+	if err := q.NewRaw(tables).Scan(ctx, &names); err != nil {
+		return s, err
+	}
+	switch {
+	case !slices.Contains(names, k.Mark) && len(names) > 0 && !shared:
+		return s, fmt.Errorf("it holds tables that are not those of a %s: RUNNERD_DATABASE and RUNNERD_POLICY_DATABASE say where each is", k.Role)
+	case !slices.Contains(names, k.Mark):
+		s.There = len(names) > 0
+		return s, nil
+	case slices.Contains(names, k.Table):
+		return Read(ctx, q, k)
+	}
+	s = State{Role: k.Role, There: true}
+	return s, count(ctx, q, k, &s)
+}
+
+// CheckHeader finds a file that is no SQLite database, or one that was cut short. An
+// empty file is a new database.
+func CheckHeader(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() == 0 {
+		return nil
+	}
+	head := make([]byte, 100)
+	if _, err := io.ReadFull(f, head); err != nil {
+		return fmt.Errorf("%w: the file has only %d bytes; `runnerd restore DIR` puts a backup in its place", ErrCorrupt, info.Size())
+	}
+	if string(head[:16]) != "SQLite format 3\x00" {
+		return fmt.Errorf("%w: the file is no SQLite database; move it away, or `runnerd restore DIR` puts a backup in its place", ErrCorrupt)
+	}
+	if wal, err := os.Stat(f.Name() + "-wal"); err == nil && wal.Size() > 0 {
+		return nil // the log may hold the missing pages
+	}
+	page := int64(binary.BigEndian.Uint16(head[16:18]))
+	if page == 1 {
+		page = 65536
+	}
+	if want := page * int64(binary.BigEndian.Uint32(head[28:32])); info.Size() < want {
+		return fmt.Errorf("%w: the file has %d bytes of %d; `runnerd restore DIR` puts a backup in its place", ErrCorrupt, info.Size(), want)
+	}
+	return nil
+}
