@@ -126,6 +126,7 @@ func (a *attempt) facts(ctx context.Context, eff policy.Effective, turn *task.Me
 	c := policy.Call{
 		Name: call.Name, Arguments: call.Arguments, Slots: turn.Slots, Resolve: a.Resolve, Schemas: a.schemas,
 		Untrusted: a.sawUntrusted(eff), ToolCalls: a.counted(turn.Step, call.ID), Waiting: a.waiting(), Repeats: a.repeats(turn, call),
+		Used: func(rule string) int { return a.used(rule, turn.Step, call.ID) },
 		Secret: func(text string) string {
 			if call.Secret != "" {
 				return call.Secret
@@ -204,6 +205,19 @@ func (a *attempt) counted(step int, callID string) int {
 	own := key{step, callID}
 	for _, rc := range a.receipts {
 		if k := (key{rc.Step, rc.CallID}); rc.Decision == task.DecisionPark && k != own && !sent[k] {
+			n++
+		}
+	}
+	return n
+}
+
+// used counts the calls of the run that the rule has let through, from their
+// intents on, so that one of unknown outcome counts. A call that is made again
+// after a shutdown is itself and no other.
+func (a *attempt) used(rule string, step int, callID string) int {
+	n := 0
+	for _, rc := range a.receipts {
+		if rc.Decision == task.DecisionAllow && rc.Rule == rule && (rc.Step != step || rc.CallID != callID) {
 			n++
 		}
 	}

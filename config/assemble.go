@@ -362,9 +362,9 @@ func (a *assembly) checkGrantNames(p *parsed, lines *[]grantLine, at []string) (
 		return nil
 	}
 	for i, line := range *lines {
-		conn, _, ok := strings.Cut(line.Tool, "/")
-		if !ok || isGlob(conn) {
-			continue
+		conn := line.Connector
+		if !task.ValidConnectorID(conn) {
+			continue // a pattern, or refused by itself
 		}
 		if a.missing(conn) {
 			here := below(at, fmt.Sprint(i))

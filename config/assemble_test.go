@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
@@ -82,11 +83,10 @@ func checkWholePolicy(t *testing.T, p policy.Fields) {
 	if !p.Tools.Declared() || p.Tools.Len() != 0 {
 		t.Errorf("tools = %+v, want declared and empty", p.Tools)
 	}
-	ten := 10.0
 	want := []policy.Grant{
 		{Connector: "memory", Tool: "create_*"},
 		{Connector: "files", Tool: "write_file", Where: map[string]policy.Condition{
-			"path": {Under: "/srv/reports"}, "mode": {In: []any{"a", 2.0}}, "size": {Eq: 3.0, Max: &ten}}},
+			"path": {Under: "/srv/reports"}, "mode": {In: []any{"a", json.Number("2")}}, "size": {Eq: json.Number("3"), Max: "10"}}},
 	}
 	if !reflect.DeepEqual(p.Allow.Items(), want) {
 		t.Errorf("allow = %+v", p.Allow.Items())

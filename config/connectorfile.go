@@ -128,10 +128,14 @@ func (p *parsed) checkConnector(at []string, k connectorKeys) {
 		p.checkTransport(at, ways[0], k)
 	}
 	p.checkConnectorReferences(at, k)
-	for _, glob := range slices.Concat(slices.Sorted(maps.Keys(k.Classes)), slices.Sorted(maps.Keys(k.ToolFlags)), values(k.DisabledTools)) {
-		if badGlob(glob) {
-			p.complain(at, "bad glob "+quoted(glob), "* ? and [a-z] as in file names", "")
-		}
+	for i, pattern := range values(k.DisabledTools) {
+		p.checkPattern(below(at, "disabled_tools", fmt.Sprint(i)), pattern)
+	}
+	for _, pattern := range slices.Sorted(maps.Keys(k.Classes)) {
+		p.checkPattern(below(at, "classes", pattern), pattern)
+	}
+	for _, pattern := range slices.Sorted(maps.Keys(k.ToolFlags)) {
+		p.checkPattern(below(at, "tool_flags", pattern), pattern)
 	}
 	if t := k.Timeout; t != nil {
 		for name, d := range map[string]*duration{"connect": t.Connect, "call": t.Call} {

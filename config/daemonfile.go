@@ -112,7 +112,7 @@ func (p *parsed) checkDaemon() {
 	if f.Defaults != nil {
 		p.checkTaskKeys(f.Defaults, "defaults")
 	}
-	p.checkGrants([]string{"deny"}, f.Deny)
+	p.checkGrants([]string{"deny"}, "deny", f.Deny)
 	if f.Retention != nil && f.Retention.Age != nil && *f.Retention.Age <= 0 {
 		p.complain([]string{"retention", "age"}, "0 is too short", expectedDuration, "")
 	}

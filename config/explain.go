@@ -196,6 +196,8 @@ func expectedPattern(pattern string) string {
 		return expectedDuration
 	case sizePattern:
 		return expectedSize
+	case conditionPattern:
+		return "any, absent, or a mapping such as {eq: …}"
 	case rootPattern:
 		return "an absolute path"
 	}

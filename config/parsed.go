@@ -22,6 +22,8 @@ type parsed struct {
 	// up and made again if a later load has to complain; see places.
 	tree     *tree
 	problems []Problem
+	// cut are the pointers of values that were complained about and left out.
+	cut      []string
 	warnings []Problem
 	refs     []reference
 	// partial says that a top-level entry is left out for its syntax.
@@ -65,7 +67,7 @@ func parse(rel string, k kind, content []byte) *parsed {
 		p.problems = sortProblems(p.problems)[:maxProblems]
 		p.complain(nil, fmt.Sprintf("%d more problems in this file", more), "", "mend those above first")
 	}
-	p.tree.value, p.tree.src.text, p.tree.problems = nil, nil, nil
+	p.tree.value, p.tree.src.text, p.tree.problems, p.cut = nil, nil, nil, nil
 	if k == kindTask && p.good() {
 		p.tree = nil
 	}
@@ -143,6 +145,7 @@ func (p *parsed) validate() {
 		}
 		if !v.missing {
 			p.tree.value = without(p.tree.value, v.path)
+			p.cut = append(p.cut, pointerOf(v.path))
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	schemagen "github.com/google/jsonschema-go/jsonschema"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"runnerd/policy"
 )
 
 // kind is a kind of file.
@@ -121,22 +123,18 @@ func leafSchemas() map[reflect.Type]*schemagen.Schema {
 	zero := 0.0
 	one := 1
 	text := func() *schemagen.Schema { return &schemagen.Schema{Type: "string", MinLength: &one} }
-	condition, err := schemagen.For[conditionKeys](nil)
-	if err != nil {
-		condition = &schemagen.Schema{Type: "object"}
-	}
-	finish(condition, reflect.TypeFor[conditionKeys]())
-	condition.MinProperties = &one
 	grant := &schemagen.Schema{
 		Types: []string{"string", "object"}, MinLength: &one,
 		Properties: map[string]*schemagen.Schema{
-			"tool": {Type: "string", MinLength: &one, Title: "Tool", Description: "connector/tool; both parts may be globs"},
+			"tool": {Type: "string", MinLength: &one, Title: "Tool", Description: "connector/tool; in both parts * stands for any text and ? for one character"},
 			"where": {
-				Type: "object", Title: "Where", Description: "conditions by argument name; all must hold",
-				MinProperties: &one, AdditionalProperties: condition,
+				Type: "object", Title: "Where", MinProperties: &one, AdditionalProperties: conditionSchema(),
+				Description: "conditions by argument name; all must hold, and an argument that is not named must have no value; NAME: any opens one, rest: any all others, NAME: absent forbids one",
 			},
+			"times": {Type: "integer", Title: "Times", Minimum: ptr(1.0), Maximum: ptr(1e6),
+				Description: "calls of this line in a run, in allow; default: 1 where every argument is pinned by eq, else no limit"},
 		},
-		PropertyOrder:        []string{"tool", "where"},
+		PropertyOrder:        []string{"tool", "where", "times"},
 		Required:             []string{"tool"},
 		AdditionalProperties: &schemagen.Schema{Not: &schemagen.Schema{}},
 	}
@@ -148,6 +146,23 @@ func leafSchemas() map[reflect.Type]*schemagen.Schema {
 		reflect.TypeFor[object]():     {Type: "object"},
 	}
 }
+
+// conditionSchema is what one argument must satisfy: a word, or policy's own fields.
+func conditionSchema() *schemagen.Schema {
+	s, err := schemagen.For[policy.Condition](&schemagen.ForOptions{TypeSchemas: map[reflect.Type]*schemagen.Schema{
+		reflect.TypeFor[policy.Number](): {Type: "number"},
+	}})
+	if err != nil {
+		return &schemagen.Schema{Types: []string{"string", "object"}}
+	}
+	finish(s, reflect.TypeFor[policy.Condition]())
+	s.Type, s.Types, s.Pattern, s.MinProperties = "", []string{"string", "object"}, conditionPattern, ptr(1)
+	return s
+}
+
+const conditionPattern = `^(any|absent)$`
+
+func ptr[T any](v T) *T { return &v }
 
 // isLeaf tells whether leafSchemas states the whole schema of t.
 func isLeaf(t reflect.Type) bool {

@@ -24,7 +24,7 @@ type taskKeys struct {
 	Project       string          `json:"project,omitempty" jsonschema:"name of an entry in projects.yaml"`
 	Connectors    *[]string       `json:"connectors,omitempty" jsonschema:"connectors that the task can reach; absent: the project's, else all; []: none"`
 	Tools         *[]string       `json:"tools,omitempty" jsonschema:"connectors whose tools are offered to the model; absent: each reachable connector with a read tool; []: none"`
-	Allow         *[]grantLine    `json:"allow,omitempty" example:"[\"calendar/create_event\"]" jsonschema:"write and exec calls that need no approval: connector/tool, or {tool, where}"`
+	Allow         *[]grantLine    `json:"allow,omitempty" example:"[\"calendar/create_event\"]" jsonschema:"write and exec calls that need no approval: connector/tool, or {tool, where, times}; a line with where permits no argument that it does not name"`
 	Deny          *[]grantLine    `json:"deny,omitempty" example:"[\"mail/send_*\"]" jsonschema:"calls that are refused, reads included: connector/tool, or {tool, where}"`
 	OnAsk         string          `json:"on_ask,omitempty" enum:"deny,park" default:"deny" jsonschema:"what becomes of a call that needs a person: refuse it, or park the run until someone decides"`
 	ApprovalTTL   *duration       `json:"approval_ttl,omitempty" title:"Approval time to live" default:"24h" jsonschema:"how long a parked call waits for a decision"`
@@ -204,8 +204,8 @@ func (p *parsed) checkTaskKeys(k *taskKeys, prefix ...string) {
 	p.checkList(at("connectors"), k.Connectors)
 	p.checkList(at("require"), k.Require)
 	p.checkTools(at("tools"), k.Tools)
-	p.checkGrants(at("allow"), k.Allow)
-	p.checkGrants(at("deny"), k.Deny)
+	p.checkGrants(at("allow"), "allow", k.Allow)
+	p.checkGrants(at("deny"), "deny", k.Deny)
 	if k.Deliver != nil {
 		for i := range *k.Deliver {
 			p.checkDelivery(&(*k.Deliver)[i], at("deliver", fmt.Sprint(i)))

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"regexp"
@@ -21,8 +22,8 @@ const (
 // place is where a value and the key that leads to it stand.
 type place struct{ key, value mark }
 
-// tree is a file as plain values (map[string]any, []any, string, int64,
-// float64, bool, nil) with the place of each, by JSON pointer.
+// tree is a file as plain values (map[string]any, []any, string, json.Number,
+// bool, nil) with the place of each, by JSON pointer.
 type tree struct {
 	src      source
 	value    any
@@ -129,22 +130,26 @@ func (t *tree) scalar(n *yaml.Node) any {
 			t.complain(n, fmt.Sprintf("number %s is not in plain decimal form", n.Value), "a decimal number", "put it in quotes if it is text")
 			return n.Value
 		}
-		v, err := strconv.ParseInt(strings.TrimPrefix(n.Value, "+"), 10, 64)
-		if err != nil {
-			t.complain(n, fmt.Sprintf("number %s is too large", n.Value), "", "")
-			return int64(0)
-		}
-		return v
+		return t.number(n)
 	case "!!float":
-		v, err := strconv.ParseFloat(n.Value, 64)
-		if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
-			t.complain(n, fmt.Sprintf("%s is not a finite number", n.Value), "a decimal number", "")
-			return float64(0)
-		}
-		return v
+		return t.number(n)
 	}
 	t.complain(n, fmt.Sprintf("tag %s is not read", quoted(n.Tag)), "a plain value", "")
 	return n.Value
+}
+
+// number keeps the digits as they are written, so that a decimal stays exact.
+func (t *tree) number(n *yaml.Node) any {
+	v, err := strconv.ParseFloat(n.Value, 64)
+	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+		t.complain(n, fmt.Sprintf("%s is not a finite number", n.Value), "a decimal number", "")
+		return json.Number("0")
+	}
+	literal := strings.TrimPrefix(n.Value, "+")
+	if json.Valid([]byte(literal)) {
+		return json.Number(literal)
+	}
+	return json.Number(strconv.FormatFloat(v, 'f', -1, 64)) // such as .5 and 5.
 }
 
 // at is the place of the value at the path, or of the nearest that exists above.

@@ -1,15 +1,12 @@
 package control
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"runnerd/db"
@@ -170,41 +167,13 @@ func (s *Server) decide(ctx context.Context, r *request, state task.ApprovalStat
 	return out, nil
 }
 
-// maxBound is how long an argument may be that AllowLine binds.
-const maxBound = 200
-
-// AllowLine is the `allow:` line of a task file that would permit a call like this
-// one without asking: the same connector and tool, and the same value of every
-// argument that is short and simple. Arguments that are long, structured or null
-// are left free and named in open; a person must judge them.
+// AllowLine is the `allow:` line of a task file that would permit exactly this call
+// without asking: closed, with the value of every argument. Arguments that are too
+// long to print are left free and named in open; a person must judge them.
 func AllowLine(a task.Approval) (line string, open []string) {
-	g := policy.Grant{Connector: a.Connector, Tool: strings.ReplaceAll(a.Tool, "*", "?"), Where: map[string]policy.Condition{}}
-	var args map[string]any
-	dec := json.NewDecoder(bytes.NewReader([]byte(a.Arguments)))
-	dec.UseNumber()
-	if err := dec.Decode(&args); err != nil {
-		return "", nil // no object: no grant can match it
+	g, open, err := policy.LineFor(a.Connector, a.Tool, a.Arguments)
+	if err != nil {
+		return "", nil // no grant can match it
 	}
-	for name, value := range args {
-		if bindable(value) {
-			g.Where[name] = policy.Condition{Eq: value}
-		} else {
-			open = append(open, name)
-		}
-	}
-	slices.Sort(open)
-	if g.Check() != nil {
-		return "", nil
-	}
-	return "allow: [" + g.YAML() + "]", open
-}
-
-func bindable(value any) bool {
-	switch v := value.(type) {
-	case string:
-		return len(v) <= maxBound && strings.IndexFunc(v, func(r rune) bool { return !unicode.IsGraphic(r) }) < 0
-	case json.Number, bool:
-		return true
-	}
-	return false
+	return g.AllowLine(), open
 }

@@ -29,7 +29,7 @@ func TestApprove(t *testing.T) {
 	if !d.Decided || d.Approval.State != task.ApprovalApproved || d.Approval.DecidedBy != "root" || d.Approval.Reason != "fine" {
 		t.Errorf("decision %+v", d)
 	}
-	if d.Always != `allow: [{tool: files/write_file, where: {path: {eq: "/srv/x"}}}]` || len(d.AlwaysOpen) != 1 || d.AlwaysOpen[0] != "text" {
+	if d.Always != `allow: [{tool: files/write_file, where: {path: {eq: "/srv/x"}, text: {eq: "one\ntwo"}}}]` || len(d.AlwaysOpen) != 0 {
 		t.Errorf("always %s, open %v", d.Always, d.AlwaysOpen)
 	}
 	if r.woken() != 1 {
@@ -177,13 +177,14 @@ func FuzzEscape(f *testing.F) {
 // The line is one that a task file takes, and it allows the very call.
 func TestAllowLine(t *testing.T) {
 	for _, c := range []struct{ tool, args, want, open string }{
-		{"write_file", `{}`, "allow: [files/write_file]", ""},
+		{"write_file", `{}`, "allow: [{tool: files/write_file, where: {rest: absent}}]", ""},
 		{"write_file", `{"count":12345678901234567890,"ok":true}`, `allow: [{tool: files/write_file, where: {count: {eq: 12345678901234567890}, ok: {eq: true}}}]`, ""},
-		{"odd*tool", `{}`, `allow: [files/odd?tool]`, ""},
-		{"write_file", `{"a":null,"b":[1],"c":{"d":1},"e":"` + strings.Repeat("x", 201) + `","f":"a\u0007"}`, "allow: [files/write_file]", "a b c e f"},
+		{"odd*tool", `{}`, `allow: [{tool: files/odd?tool, where: {rest: absent}}]`, ""},
+		{"W4_lists", `{"a":null,"b":[1],"c":{"d":1},"f":"a\u0007"}`, `allow: [{tool: files/W4_lists, where: {b: {eq: [1]}, c: {eq: {"d":1}}, f: {eq: "a\u0007"}}}]`, ""},
+		{"write_file", `{"body":"` + strings.Repeat("x", 5000) + `","to":["a"]}`, `allow: [{tool: files/write_file, where: {body: any, to: {eq: ["a"]}}}]`, "body"},
 		{"write_file", `[1]`, "", ""},
 		{"write_file", `nonsense`, "", ""},
-		{" spaced", `{}`, "", ""},
+		{" spaced", `{}`, `allow: [{tool: files/?spaced, where: {rest: absent}}]`, ""},
 	} {
 		line, open := AllowLine(task.Approval{Connector: "files", Tool: c.tool, Arguments: c.args})
 		if line != c.want || strings.Join(open, " ") != c.open {

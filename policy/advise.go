@@ -218,6 +218,7 @@ func (a *adviser) leftOut(c Connected) {
 // needs its own grant, so only granted ones count.
 func (a *adviser) trifecta() {
 	var untrusted, private, outward string
+	schemas := NewSchemas()
 	for _, c := range a.usable() {
 		rules := a.e.Connectors[c.ID]
 		for _, t := range toolsOrAssumed(c, rules) {
@@ -230,7 +231,7 @@ func (a *adviser) trifecta() {
 				untrusted = firstText(untrusted, rules, c.ID, t.Name, FlagUntrusted)
 				private = firstText(private, rules, c.ID, t.Name, FlagPrivate)
 			}
-			if granted {
+			if a.outward(c, t, schemas) {
 				outward = firstText(outward, rules, c.ID, t.Name, FlagEgress)
 			}
 		}
@@ -241,7 +242,7 @@ func (a *adviser) trifecta() {
 	a.add(Advice{
 		SeverityError, "task " + a.e.Task,
 		fmt.Sprintf("it can read untrusted text (%s), see private data (%s) and send outward without asking (%s); "+
-			"take one away, or say accept_risk: \"why\"", untrusted, private, outward), "",
+			"take one away, pin with where what could carry data, or say accept_risk: \"why\"", untrusted, private, outward), "",
 	})
 }
 
@@ -319,12 +320,16 @@ func (a *adviser) usableTool(c Connected, rules ConnectorRules, t task.Tool) boo
 // granted tells whether some grant lets some call of the tool through. Where the
 // tools are not known, a grant and a flag that may mean the same tool do.
 func (a *adviser) granted(c Connected, tool string) bool {
-	return slices.ContainsFunc(a.e.Allow, func(g Grant) bool {
-		if MatchGrant(g, c.ID, tool) {
-			return true
-		}
-		return !c.Up && MatchGlob(g.Connector, c.ID) && (tool == "" || MatchGlob(tool, g.Tool))
-	})
+	return slices.ContainsFunc(a.e.Allow, func(g Grant) bool { return a.names(g, c, tool) })
+}
+
+// names tells whether the line names the tool or, where the tools are not known,
+// may mean it.
+func (a *adviser) names(g Grant, c Connected, tool string) bool {
+	if MatchGrant(g, c.ID, tool) {
+		return true
+	}
+	return !c.Up && MatchGlob(g.Connector, c.ID) && (tool == "" || MatchGlob(tool, g.Tool))
 }
 
 func firstText(have string, rules ConnectorRules, connector, tool, kind string) string {

@@ -27,7 +27,7 @@ func (d *decider) answer(kind task.DecisionKind, r refusal) Decision {
 		return out
 	}
 	if d.ask {
-		out.Grant = allowLine(d.slot.Connector, d.slot.Tool)
+		out.Grant = d.line
 	}
 	out.Answer = answerText(r)
 	return out

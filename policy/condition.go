@@ -1,20 +1,239 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math/big"
-	"net/netip"
-	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
+	"sort"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
+
+// Condition is what one argument must satisfy; every field that is set must hold.
+// In a file it is a mapping of its fields, or one of the words any and absent. What
+// the fields mean stands in conditions, one entry each.
+type Condition struct {
+	Any    bool `json:"-"`
+	Absent bool `json:"-"`
+
+	Eq        any    `json:"eq,omitempty" title:"Equals" jsonschema:"the argument is exactly this, a list or a mapping included; numbers by value"`
+	In        []any  `json:"in,omitempty" jsonschema:"the argument is one of these"`
+	Under     string `json:"under,omitempty" example:"/srv/reports" jsonschema:"the argument is a path at or below this one"`
+	Host      string `json:"host,omitempty" example:"*.example.com" jsonschema:"the argument is an http or https URL of this host, and of this port if it has one"`
+	Max       Number `json:"max,omitempty" jsonschema:"the argument is a number, at most this; say min too where a negative one does harm"`
+	Min       Number `json:"min,omitempty" jsonschema:"the argument is a number, at least this"`
+	MaxLength *int   `json:"max_length,omitempty" min:"0" jsonschema:"the argument is a text of at most so many characters"`
+	MaxItems  *int   `json:"max_items,omitempty" min:"0" jsonschema:"the argument is a list of at most so many items"`
+
+	// faults are what could not be decoded.
+	faults []Fault
+}
+
+// The words that stand for a condition, and the name under which any opens every
+// argument that a line does not name.
+const (
+	anyWord    = "any"
+	absentWord = "absent"
+	restKey    = "rest"
+)
+
+// condition is all that is known of one field of Condition: one entry here makes it
+// load, match, explain itself and be held against a schema.
+type condition struct {
+	key string
+	// of is the field's value for words and YAML, nil if it is not set.
+	of    func(c Condition) any
+	words string
+	// fault says what is wrong with the value by itself; nil: nothing can be.
+	fault func(c Condition) *Fault
+	test  func(j judge, c Condition, value any) verdict
+	// types are those that a value must have to match; nil: any.
+	types []string
+	// never says why no value that the schema admits can match, and what to do;
+	// nil: the types say all.
+	never func(j judge, c Condition, p property) (why, cure string)
+	// pins says that it leaves a call no freedom to carry data.
+	pins bool
+}
+
+var conditions []*condition
+
+func init() {
+	conditions = []*condition{
+		{key: "eq", words: "is", pins: true,
+			of:    func(c Condition) any { return c.Eq },
+			test:  func(_ judge, c Condition, v any) verdict { return testIn([]any{c.Eq}, v) },
+			never: func(_ judge, c Condition, p property) (string, string) { return p.admitsNone("eq", []any{c.Eq}) }},
+		{key: "in", words: "is in", pins: true,
+			of: func(c Condition) any { return unset(c.In == nil, c.In) },
+			fault: func(c Condition) *Fault {
+				return faultIf(len(c.In) == 0, "empty list: nothing would ever match", "at least one value")
+			},
+			test:  func(_ judge, c Condition, v any) verdict { return testIn(c.In, v) },
+			never: func(_ judge, c Condition, p property) (string, string) { return p.admitsNone("in", c.In) }},
+		{key: "under", words: "under", types: []string{"string"},
+			of: func(c Condition) any { return unset(c.Under == "", bare(c.Under)) },
+			fault: func(c Condition) *Fault {
+				return faultIf(oddPath(c.Under), "bad path "+quote(c.Under), "a path such as /srv/reports")
+			},
+			test:  func(j judge, c Condition, v any) verdict { return j.testUnder(c.Under, v) },
+			never: func(j judge, c Condition, _ property) (string, string) { return j.outsideRoot(c.Under) }},
+		{key: "host", words: "has host", types: []string{"string"},
+			of: func(c Condition) any { return unset(c.Host == "", bare(c.Host)) },
+			fault: func(c Condition) *Fault {
+				_, ok := parseHost(c.Host)
+				return faultIf(!ok, "bad host "+quote(c.Host), `a host name, or "*.example.com", with a port or without`)
+			},
+			test:  func(_ judge, c Condition, v any) verdict { return testHost(c.Host, v) },
+			never: func(_ judge, _ Condition, p property) (string, string) { return p.noURL() }},
+		{key: "max", words: "is at most", types: []string{"number"},
+			of:   func(c Condition) any { return unset(c.Max == "", c.Max) },
+			test: func(_ judge, c Condition, v any) verdict { return testBound(c.Max, v, -1) }},
+		{key: "min", words: "is at least", types: []string{"number"},
+			of:   func(c Condition) any { return unset(c.Min == "", c.Min) },
+			test: func(_ judge, c Condition, v any) verdict { return testBound(c.Min, v, 1) }},
+		{key: "max_length", words: "is no longer than", types: []string{"string"},
+			of:    func(c Condition) any { return unset(c.MaxLength == nil, c.MaxLength) },
+			fault: func(c Condition) *Fault { return negative(c.MaxLength) },
+			test: func(_ judge, c Condition, v any) verdict {
+				text, ok := v.(string)
+				return unless(!ok, is(utf8.RuneCountInString(text) <= *c.MaxLength))
+			}},
+		{key: "max_items", words: "has no more items than", types: []string{"array"},
+			of:    func(c Condition) any { return unset(c.MaxItems == nil, c.MaxItems) },
+			fault: func(c Condition) *Fault { return negative(c.MaxItems) },
+			test: func(_ judge, c Condition, v any) verdict {
+				list, ok := v.([]any)
+				return unless(!ok, is(len(list) <= *c.MaxItems))
+			}},
+	}
+}
+
+// bare is text that YAML needs in quotes only where it is odd.
+type bare string
+
+func unset(not bool, v any) any {
+	if not {
+		return nil
+	}
+	return v
+}
+
+func faultIf(bad bool, what, expected string) *Fault {
+	if !bad {
+		return nil
+	}
+	return &Fault{What: what, Expected: expected}
+}
+
+func negative(n *int) *Fault {
+	return faultIf(*n < 0, fmt.Sprintf("%d is too small", *n), "at least 0")
+}
+
+// conditionKeys are the fields of a condition, sorted.
+func conditionKeys() []string {
+	keys := make([]string, len(conditions))
+	for i, k := range conditions {
+		keys[i] = k.key
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// set are the entries of the fields that are set.
+func (c Condition) set() []*condition {
+	var list []*condition
+	for _, k := range conditions {
+		if k.of(c) != nil {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// UnmarshalJSON never fails: what cannot be read is a fault of the condition.
+func (c *Condition) UnmarshalJSON(data []byte) error {
+	*c = Condition{}
+	var word string
+	if json.Unmarshal(data, &word) == nil && bytes.HasPrefix(bytes.TrimSpace(data), []byte{'"'}) {
+		c.Any, c.Absent = word == anyWord, word == absentWord
+		if !c.Any && !c.Absent {
+			c.bad(nil, "unknown word "+quote(word), "any, absent, or a mapping such as {eq: "+yamlText(word)+"}", "")
+		}
+		return nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil || fields == nil {
+		c.bad(nil, "no condition", "any, absent, or a mapping of "+strings.Join(conditionKeys(), ", "), "")
+		return nil
+	}
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		c.decode(name, fields[name])
+	}
+	return nil
+}
+
+func (c *Condition) bad(path []string, what, expected, hint string) {
+	c.faults = append(c.faults, Fault{path, what, expected, hint})
+}
+
+func (c *Condition) decode(name string, data json.RawMessage) {
+	if !slices.Contains(conditionKeys(), name) {
+		c.bad([]string{name}, "unknown key "+quote(name), "one of "+strings.Join(conditionKeys(), ", "), "")
+		return
+	}
+	if string(bytes.TrimSpace(data)) == "null" {
+		c.bad([]string{name}, "no value: nothing would ever match", "a value", "an argument that must not be there is written: absent")
+		return
+	}
+	one, err := json.Marshal(map[string]json.RawMessage{name: data})
+	type plain Condition
+	dec := json.NewDecoder(bytes.NewReader(one))
+	dec.UseNumber() // a number keeps the digits that it was written with
+	if err == nil {
+		err = dec.Decode((*plain)(c))
+	}
+	if err != nil {
+		c.bad([]string{name}, "wrong type: "+valueText(data), "a value that "+name+" can compare", "")
+	}
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (c Condition) MarshalJSON() ([]byte, error) {
+	switch {
+	case c.Any:
+		return json.Marshal(anyWord)
+	case c.Absent:
+		return json.Marshal(absentWord)
+	}
+	type plain Condition
+	return json.Marshal(plain(c))
+}
+
+// check is what is wrong with the condition by itself.
+func (c Condition) check() []Fault {
+	found := slices.Clone(c.faults)
+	for _, k := range c.set() {
+		if k.fault == nil {
+			continue
+		}
+		if f := k.fault(c); f != nil {
+			found = append(found, f.at(k.key))
+		}
+	}
+	if len(found) == 0 && !c.Any && !c.Absent && len(c.set()) == 0 {
+		found = append(found, Fault{What: "nothing is said here", Expected: "any, absent, or one of " + strings.Join(conditionKeys(), ", ")})
+	}
+	return found
+}
 
 // verdict is what a condition says about one argument. odd is a value that the
 // condition cannot judge: it does not match in allow and does match in deny.
@@ -26,6 +245,21 @@ const (
 	yes
 )
 
+func is(ok bool) verdict {
+	if ok {
+		return yes
+	}
+	return no
+}
+
+// unless is the verdict, or odd for a value that cannot be judged.
+func unless(cannot bool, v verdict) verdict {
+	if cannot {
+		return odd
+	}
+	return v
+}
+
 // judge is what conditions need to know beside the value.
 type judge struct {
 	connector string
@@ -33,64 +267,59 @@ type judge struct {
 	resolve   func(connector, path string) (string, error)
 }
 
-// whereAllows tells whether every condition clearly holds.
-func (j judge) whereAllows(where map[string]Condition, args map[string]any) bool {
-	for name, c := range where {
-		value, present := args[name]
-		if !present || j.test(c, value) != yes {
+// allows tells whether the line lets the arguments through: every condition clearly
+// holds and, if there are any, no other argument has a value.
+func (j judge) allows(g Grant, args map[string]any) bool {
+	for name, c := range g.Where {
+		if value, present := args[name]; j.test(c, value, present) != yes {
+			return false
+		}
+	}
+	if len(g.Where) == 0 || g.Where[restKey].Any {
+		return true
+	}
+	for name, value := range args {
+		if _, named := g.Where[name]; !named && value != nil {
 			return false
 		}
 	}
 	return true
 }
 
-// whereDenies tells whether no condition clearly fails.
-func (j judge) whereDenies(where map[string]Condition, args map[string]any) bool {
-	for name, c := range where {
-		if value, present := args[name]; present && j.test(c, value) == no {
+// denies tells whether no condition clearly fails. What the line does not name does
+// not matter.
+func (j judge) denies(g Grant, args map[string]any) bool {
+	for name, c := range g.Where {
+		if value, present := args[name]; j.test(c, value, present) == no {
 			return false
 		}
 	}
 	return true
 }
 
-// test holds the value against every set field. The first that clearly fails
-// decides; an odd one leaves the whole odd.
-func (j judge) test(c Condition, value any) verdict {
-	worst := yes
-	set := 0
-	for _, part := range []struct {
-		set  bool
-		test func() verdict
-	}{
-		{c.Eq != nil, func() verdict { return testIn([]any{c.Eq}, value) }},
-		{c.In != nil, func() verdict { return testIn(c.In, value) }},
-		{c.Under != "", func() verdict { return j.testUnder(c.Under, value) }},
-		{c.Host != "", func() verdict { return testHost(c.Host, value) }},
-		{c.Max != nil, func() verdict { return testMax(*c.Max, value) }},
-	} {
-		if !part.set {
-			continue
-		}
-		set++
-		switch part.test() {
+// test holds an argument against every set field. The first that clearly fails
+// decides; an odd one leaves the whole odd. A null counts as absent.
+func (j judge) test(c Condition, value any, present bool) verdict {
+	switch {
+	case len(c.faults) > 0:
+		return odd
+	case c.Any:
+		return yes
+	case c.Absent:
+		return is(value == nil)
+	case !present:
+		return odd
+	}
+	worst, set := yes, c.set()
+	for _, k := range set {
+		switch k.test(j, c, value) {
 		case no:
 			return no
 		case odd:
 			worst = odd
 		}
 	}
-	if set == 0 {
-		return odd
-	}
-	return worst
-}
-
-func is(ok bool) verdict {
-	if ok {
-		return yes
-	}
-	return no
+	return unless(len(set) == 0, worst)
 }
 
 // testIn compares with each value of a list. One of another type than all of
@@ -110,14 +339,6 @@ func testIn(list []any, value any) verdict {
 	return no
 }
 
-// typeOf is the JSON type of a value of a file or of a call.
-func typeOf(v any) string {
-	if rational(v) != nil {
-		return kindOf(json.Number(""))
-	}
-	return kindOf(v)
-}
-
 // testUnder compares on borders of path components, after resolving both sides.
 func (j judge) testUnder(base string, value any) verdict {
 	path, ok := value.(string)
@@ -135,8 +356,7 @@ func (j judge) testUnder(base string, value any) verdict {
 	if err != nil || !filepath.IsAbs(root) {
 		return odd
 	}
-	real, root = filepath.Clean(real), filepath.Clean(root)
-	return is(root == "/" || real == root || strings.HasPrefix(real, root+"/"))
+	return is(within(filepath.Clean(real), filepath.Clean(root)))
 }
 
 // oddPath tells whether a server may read another path from this text than the
@@ -149,179 +369,32 @@ func oddPath(path string) bool {
 		strings.HasPrefix(strings.ToLower(path), "file:") || strings.ContainsFunc(path, unicode.IsControl)
 }
 
-// testHost takes an http or https URL. A port counts only where the condition
-// names one.
-func testHost(want string, value any) verdict {
-	text, ok := value.(string)
-	if !ok || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == '\\' || r > unicode.MaxASCII }) {
+// testBound compares a number with a bound, exactly. side is the sign that the
+// difference may have: -1 for an upper bound, 1 for a lower.
+func testBound(bound Number, value any, side int) verdict {
+	n, b := rational(value), rational(bound)
+	if n == nil || b == nil {
 		return odd
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Hostname() == "" {
-		return odd
-	}
-	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
-	if oddHost(host) {
-		return odd
-	}
-	want = strings.ToLower(want)
-	if name, port, found := cutPort(want); found {
-		if u.Port() != port {
-			return no
-		}
-		want = name
-	}
-	want = strings.Trim(want, "[]")
-	if suffix, wild := strings.CutPrefix(want, "*."); wild {
-		return is(suffix != "" && strings.HasSuffix(host, "."+suffix))
-	}
-	return is(host == want)
-}
-
-// oddHost tells whether readers of URLs differ about what a host is: one with
-// signs that no host name has (decoded from "%2F" in a foreign alphabet, or "," and
-// ";", at which some readers stop), and numbers that some take for an address, such
-// as 2852039166 or 0xa9fea9fe for 169.254.169.254. An address is one in its usual
-// spelling only.
-func oddHost(host string) bool {
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.String() != host || addr.Is4In6()
-	}
-	last := host[strings.LastIndexByte(host, '.')+1:]
-	return !hostName.MatchString(host) || numeric.MatchString(last)
-}
-
-var (
-	hostName = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
-	numeric  = regexp.MustCompile(`^([0-9]+|0x[0-9a-f]*)$`)
-)
-
-func cutPort(host string) (name, port string, found bool) {
-	i := strings.LastIndexByte(host, ':')
-	if i < 0 || strings.Count(host, ":") > 1 && !strings.Contains(host, "]:") {
-		return "", "", false
-	}
-	return host[:i], host[i+1:], true
-}
-
-func testMax(most float64, value any) verdict {
-	switch v := value.(type) {
-	case string:
-		return is(float64(utf8.RuneCountInString(v)) <= most)
-	case []any:
-		return is(float64(len(v)) <= most)
-	}
-	n, bound := rational(value), rational(most)
-	if n == nil || bound == nil {
-		return odd
-	}
-	return is(n.Cmp(bound) <= 0)
-}
-
-// equalValues compares a value of a file with one of a call: numbers by value and
-// exactly, lists and objects member by member, everything else as it is.
-func equalValues(want, have any) bool {
-	if w := rational(want); w != nil {
-		h := rational(have)
-		return h != nil && w.Cmp(h) == 0
-	}
-	switch w := want.(type) {
-	case []any:
-		h, ok := have.([]any)
-		if !ok || len(w) != len(h) {
-			return false
-		}
-		for i := range w {
-			if !equalValues(w[i], h[i]) {
-				return false
-			}
-		}
-		return true
-	case map[string]any:
-		h, ok := have.(map[string]any)
-		if !ok || len(w) != len(h) {
-			return false
-		}
-		for key, item := range w {
-			other, present := h[key]
-			if !present || !equalValues(item, other) {
-				return false
-			}
-		}
-		return true
-	case string:
-		h, ok := have.(string)
-		return ok && h == w
-	case bool:
-		h, ok := have.(bool)
-		return ok && h == w
-	case nil:
-		return have == nil
-	}
-	return false
-}
-
-// rational is the exact value of a number, nil for anything else.
-func rational(v any) *big.Rat {
-	var text string
-	switch n := v.(type) {
-	case json.Number:
-		text = n.String()
-	case float64:
-		return new(big.Rat).SetFloat64(n)
-	case float32:
-		return new(big.Rat).SetFloat64(float64(n))
-	case int:
-		text = strconv.Itoa(n)
-	case int64:
-		text = strconv.FormatInt(n, 10)
-	case uint64:
-		text = strconv.FormatUint(n, 10)
-	default:
-		return nil
-	}
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		if exp, err := strconv.Atoi(text[i+1:]); err != nil || exp > maxExponent || exp < -maxExponent {
-			return nil
-		}
-	}
-	r, ok := new(big.Rat).SetString(text)
-	if !ok || len(text) > maxNumberBytes {
-		return nil
-	}
-	return r
-}
-
-func (c Condition) check() error {
-	if c.Eq == nil && c.In == nil && c.Under == "" && c.Host == "" && c.Max == nil {
-		return errors.New("say one of eq, in, under, host, max")
-	}
-	if strings.ContainsAny(c.Host, "/@ ") {
-		return fmt.Errorf("host: want a host name such as example.com or *.example.com, have %s", quote(c.Host))
-	}
-	if c.Under != "" && oddPath(c.Under) {
-		return fmt.Errorf("under: want a path, have %s", quote(c.Under))
-	}
-	return nil
+	return is(n.Cmp(b) != -side)
 }
 
 // String words the condition: "under /srv/reports".
 func (c Condition) String() string {
+	switch {
+	case c.Any:
+		return "is anything"
+	case c.Absent:
+		return "is absent"
+	}
 	var parts []string
-	if c.Eq != nil {
-		parts = append(parts, "is "+jsonText(c.Eq))
-	}
-	if c.In != nil {
-		parts = append(parts, "is in "+jsonText(c.In))
-	}
-	if c.Under != "" {
-		parts = append(parts, "under "+c.Under)
-	}
-	if c.Host != "" {
-		parts = append(parts, "has host "+c.Host)
-	}
-	if c.Max != nil {
-		parts = append(parts, "is at most "+jsonText(*c.Max))
+	for _, k := range c.set() {
+		value := k.of(c)
+		text := valueText(value)
+		if plain, ok := value.(bare); ok {
+			text = string(plain)
+		}
+		parts = append(parts, k.words+" "+text)
 	}
 	if parts == nil {
 		return "has no condition"
@@ -329,22 +402,22 @@ func (c Condition) String() string {
 	return strings.Join(parts, " and ")
 }
 
+// yaml is the condition as it stands in a task file.
 func (c Condition) yaml() string {
+	switch {
+	case c.Any:
+		return anyWord
+	case c.Absent:
+		return absentWord
+	}
 	var parts []string
-	if c.Eq != nil {
-		parts = append(parts, "eq: "+jsonText(c.Eq))
-	}
-	if c.In != nil {
-		parts = append(parts, "in: "+jsonText(c.In))
-	}
-	if c.Under != "" {
-		parts = append(parts, "under: "+yamlPath(c.Under))
-	}
-	if c.Host != "" {
-		parts = append(parts, "host: "+yamlText(c.Host))
-	}
-	if c.Max != nil {
-		parts = append(parts, "max: "+jsonText(*c.Max))
+	for _, k := range c.set() {
+		value := k.of(c)
+		text := jsonText(value)
+		if plain, ok := value.(bare); ok {
+			text = yamlPath(string(plain))
+		}
+		parts = append(parts, k.key+": "+text)
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }
@@ -354,12 +427,4 @@ func yamlPath(path string) string {
 		return path
 	}
 	return yamlText(path)
-}
-
-func jsonText(v any) string {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return quote(fmt.Sprint(v))
-	}
-	return string(data)
 }

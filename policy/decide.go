@@ -30,6 +30,9 @@ func Decide(e Effective, c Call) Decision {
 	return d.answer(refused.kind, *refused)
 }
 
+// maxToldLine is how long an allow line may be that a model is told.
+const maxToldLine = 1000
+
 // refusal is why a call is not dispatched.
 type refusal struct {
 	kind task.DecisionKind
@@ -56,6 +59,7 @@ type decider struct {
 	args  map[string]any
 	rule  string // what allows
 	ask   bool   // a person would permit it
+	line  string // the allow line that would permit it
 }
 
 func (d *decider) run() *refusal {
@@ -94,6 +98,25 @@ func whyUnreachable(e Effective, connector string) string {
 	}
 	list, source := Reach(e)
 	return fmt.Sprintf("connectors of the %s does not list %s (it lists %v)", source, connector, list.Items())
+}
+
+// understood refuses while a rule that could matter holds what cannot be read: it
+// would match nothing, or something that its author did not mean.
+func (d *decider) understood() *refusal {
+	for _, list := range []struct {
+		field string
+		rules []Grant
+	}{{ceiling, d.e.Ceiling}, {"deny", d.e.Deny}, {"allow", d.e.Allow}} {
+		for _, g := range list.rules {
+			if err := g.CheckAs(list.field); err != nil {
+				return deny(CodePolicyError, "%s (%s): %s", list.field, layerWord(*d.e, list.field), oneLine(err))
+			}
+		}
+	}
+	if err := d.rules.Check(); err != nil {
+		return deny(CodePolicyError, "connector %s: %s", d.slot.Connector, oneLine(err))
+	}
+	return nil
 }
 
 func (d *decider) reach() *refusal {
@@ -203,7 +226,7 @@ func (d *decider) secrets() *refusal {
 }
 
 func (d *decider) denied() *refusal {
-	return d.deniedIf(func(g Grant) bool { return d.judge().whereDenies(g.Where, d.args) })
+	return d.deniedIf(func(g Grant) bool { return d.judge().denies(g, d.args) })
 }
 
 // deniedIf refuses by the first line of deny, the daemon's before the task's, that
@@ -234,11 +257,9 @@ func (d *decider) permitted() *refusal {
 		return d.limits()
 	}
 	d.ask = true
-	line := allowLine(d.slot.Connector, d.slot.Tool)
+	d.line = d.hint()
 	if d.e.OnAsk != OnAskPark {
-		r := deny(CodeNeedsApproval, "%s; this line in the task file would permit it: %s", why, line)
-		r.told = why + ". The task's owner can permit it with the line " + line
-		return r
+		return d.unasked(why)
 	}
 	if r := d.limits(); r != nil {
 		return r
@@ -249,6 +270,19 @@ func (d *decider) permitted() *refusal {
 	return &refusal{kind: task.DecisionPark, code: CodeNeedsApproval, rule: why + "; it waits for a person's approval"}
 }
 
+// unasked refuses a call that a person would have to permit, and says how.
+func (d *decider) unasked(why string) *refusal {
+	r := deny(CodeNeedsApproval, "%s", why)
+	r.told = why + ". The task's owner can permit it"
+	if d.line != "" {
+		r.rule += "; this line in the task file would permit it: " + d.line
+	}
+	if d.line != "" && len(d.line) <= maxToldLine {
+		r.told += " with the line " + d.line
+	}
+	return r
+}
+
 // asks says why the call needs a person, or "" with d.rule set when it does not.
 func (d *decider) asks() string {
 	pair := d.slot.Connector + "/" + d.slot.Tool
@@ -257,15 +291,15 @@ func (d *decider) asks() string {
 		d.rule = "read: " + d.from
 		return ""
 	}
-	for _, g := range d.e.Allow {
-		if MatchGrant(g, d.slot.Connector, d.slot.Tool) && d.judge().whereAllows(g.Where, d.args) {
-			d.rule = fmt.Sprintf("allow: %s (%s)", g, layerWord(*d.e, "allow"))
-			return ""
-		}
+	rule, spent := d.granted()
+	if d.call.Approved && rule == "" {
+		rule = "approved by a person"
 	}
-	if d.call.Approved {
-		d.rule = "approved by a person"
+	if d.rule = rule; rule != "" {
 		return ""
+	}
+	if spent != "" {
+		return spent
 	}
 	if exposed && d.class == ClassRead {
 		return pair + " sends data out, untrusted text was read in this run and no allow line names it"

@@ -90,7 +90,7 @@ func TestDecideSteps(t *testing.T) {
 			task.DecisionDeny, CodeDisabled, "disabled_tools of connector files", ""},
 
 		// Deny, grants, asks.
-		{"write without a grant", write, nil, task.DecisionDeny, CodeNeedsApproval, "allow: [files/write_file]", "NOT run"},
+		{"write without a grant", write, nil, task.DecisionDeny, CodeNeedsApproval, `allow: [{tool: files/write_file, where: {path: {eq: "a.md"}}}]`, "NOT run"},
 		{"write with a grant", write, allow("files/write_file"), task.DecisionAllow, "", "allow: files/write_file (task file)", ""},
 		{"glob grant", send, allow("mail/send_*"), task.DecisionAllow, "", "allow: mail/send_*", ""},
 		{"grant of another connector", write, allow("mail/*"), task.DecisionDeny, CodeNeedsApproval, "class write", ""},
@@ -313,7 +313,7 @@ func TestDecideUnder(t *testing.T) {
 }
 
 func TestConditions(t *testing.T) {
-	ten := 10.0
+	ten, length := Number("10"), 10
 	for _, c := range []struct {
 		name  string
 		cond  Condition
@@ -325,8 +325,8 @@ func TestConditions(t *testing.T) {
 		{"eq number", Condition{Eq: 1}, `1.0`, yes}, {"eq big", Condition{Eq: json.Number("9007199254740993")}, `9007199254740992`, no},
 		{"eq bool", Condition{Eq: false}, `false`, yes}, {"eq list", Condition{Eq: []any{"a", 1}}, `["a",1]`, yes}, {"eq object", Condition{Eq: map[string]any{"a": 1}}, `{"a":1,"b":2}`, no},
 		{"in", Condition{In: []any{"a", "b"}}, `"b"`, yes}, {"in none", Condition{In: []any{}}, `"b"`, no},
-		{"max", Condition{Max: &ten}, `10`, yes}, {"max over", Condition{Max: &ten}, `10.5`, no}, {"max length", Condition{Max: &ten}, `"éééééééééé"`, yes},
-		{"max long", Condition{Max: &ten}, `"12345678901"`, no}, {"max list", Condition{Max: &ten}, `[1,2]`, yes}, {"max of what", Condition{Max: &ten}, `{}`, odd}, {"max bool", Condition{Max: &ten}, `true`, odd},
+		{"max", Condition{Max: ten}, `10`, yes}, {"max over", Condition{Max: ten}, `10.5`, no}, {"max length", Condition{MaxLength: &length}, `"éééééééééé"`, yes},
+		{"max long", Condition{MaxLength: &length}, `"12345678901"`, no}, {"max list", Condition{MaxItems: &length}, `[1,2]`, yes}, {"max of what", Condition{Max: ten}, `{}`, odd}, {"max bool", Condition{Max: ten}, `true`, odd},
 		{"host", Condition{Host: "example.com"}, `"https://EXAMPLE.com/x"`, yes}, {"host with port", Condition{Host: "127.0.0.1"}, `"http://127.0.0.1:8080/x"`, yes},
 		{"host other port", Condition{Host: "127.0.0.1:80"}, `"http://127.0.0.1:8080/x"`, no}, {"host prefix", Condition{Host: "example.com"}, `"https://example.com.evil.org/"`, no},
 		{"host user", Condition{Host: "example.com"}, `"https://example.com@evil.org/"`, odd}, {"host backslash", Condition{Host: "example.com"}, `"https://evil.org\\@example.com/"`, odd},
@@ -340,13 +340,13 @@ func TestConditions(t *testing.T) {
 		{"host octal", Condition{Host: "169.254.169.254"}, `"http://0251.0376.0251.0376/"`, odd}, {"host short", Condition{Host: "169.254.169.254"}, `"http://169.254.43518/"`, odd},
 		{"host mapped", Condition{Host: "169.254.169.254"}, `"http://[::ffff:a9fe:a9fe]/"`, odd}, {"host other address", Condition{Host: "169.254.169.254"}, `"http://10.0.0.1/"`, no},
 		{"host long IPv6", Condition{Host: "::1"}, `"http://[0:0:0:0:0:0:0:1]/"`, odd}, {"host with underscore", Condition{Host: "a_b.example.com"}, `"http://a_b.example.com/"`, yes},
-		{"both", Condition{Max: &ten, Host: "a.org"}, `"https://a.org/a/long/path"`, no}, {"empty", Condition{}, `"x"`, odd},
+		{"both", Condition{MaxLength: &length, Host: "a.org"}, `"https://a.org/a/long/path"`, no}, {"one of them odd", Condition{Max: ten, Host: "a.org"}, `"https://a.org/"`, odd}, {"empty", Condition{}, `"x"`, odd},
 	} {
 		v, err := parseJSON(c.value)
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
-		if got := (judge{}).test(c.cond, v); got != c.want {
+		if got := (judge{}).test(c.cond, v, true); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -360,7 +360,7 @@ func TestDecideUntrusted(t *testing.T) {
 	exposed := func(e *Effective, c *Call) { web(e, c); c.Untrusted = true }
 	checkDecisions(t, []decideCase{
 		{"before", fetch, web, task.DecisionAllow, "", "read: catalogue", ""},
-		{"after", fetch, exposed, task.DecisionDeny, CodeNeedsApproval, "untrusted text was read", "allow: [web/fetch]"},
+		{"after", fetch, exposed, task.DecisionDeny, CodeNeedsApproval, "untrusted text was read", "allow: [{tool: web/fetch, where: {url: {eq:"},
 		{"after, parked", fetch, func(e *Effective, c *Call) { exposed(e, c); e.OnAsk = OnAskPark }, task.DecisionPark, CodeNeedsApproval, "", ""},
 		{"after, own grant", fetch, func(e *Effective, c *Call) {
 			exposed(e, c)
@@ -394,7 +394,7 @@ func TestUnreadable(t *testing.T) {
 
 func TestDecisionGrantIsReady(t *testing.T) {
 	d := Decide(fixture(), call("files", "write_file", `{}`))
-	if d.Grant != "allow: [files/write_file]" || d.Class != ClassWrite {
+	if d.Grant != "allow: [{tool: files/write_file, where: {rest: absent}}]" || d.Class != ClassWrite {
 		t.Errorf("%+v", d)
 	}
 }
@@ -406,7 +406,7 @@ func FuzzDecide(f *testing.F) {
 	schemas := NewSchemas()
 	f.Fuzz(func(t *testing.T, name, arguments string, repeats int) {
 		e := fixture()
-		e.Allow = []Grant{{Connector: "files", Tool: "write_file", Where: map[string]Condition{"path": {Under: "/srv/reports"}}}}
+		e.Allow = []Grant{{Connector: "files", Tool: "write_file", Where: map[string]Condition{"path": {Under: "/srv/reports"}, "content": {Any: true}}}}
 		c := call("files", "write_file", arguments)
 		c.Name, c.Repeats, c.Schemas = name, repeats, schemas
 		d := Decide(e, c)
@@ -459,7 +459,7 @@ func TestCanonical(t *testing.T) {
 
 func BenchmarkDecide(b *testing.B) {
 	e := fixture()
-	e.Allow = []Grant{{Connector: "files", Tool: "write_file", Where: map[string]Condition{"path": {Under: "/srv/reports"}}}}
+	e.Allow = []Grant{{Connector: "files", Tool: "write_file", Where: map[string]Condition{"path": {Under: "/srv/reports"}, "content": {Any: true}}}}
 	c := call("files", "write_file", `{"path":"/srv/reports/2026-01-01.md","content":"`+strings.Repeat("text ", 200)+`"}`)
 	c.Schemas = NewSchemas()
 	b.ReportAllocs()

@@ -72,7 +72,11 @@ func unconditional(e Effective, s task.Slot) (*Effective, []string) {
 			if len(g.Where) == 0 {
 				kept = append(kept, g)
 			} else if MatchGrant(g, s.Connector, s.Tool) {
-				words = append(words, fmt.Sprintf("%s: %s (%s)", word, g, layerWord(e, field)))
+				limit := ""
+				if field == "allow" {
+					limit = g.limitWords()
+				}
+				words = append(words, fmt.Sprintf("%s: %s%s (%s)", word, g, limit, layerWord(e, field)))
 			}
 		}
 		return kept

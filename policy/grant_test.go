@@ -15,15 +15,15 @@ func TestParseGrant(t *testing.T) {
 		{"mail/send_*", ""},
 		{"*/*", ""},
 		{"m?il/a/b", ""},
-		{"mail", "connector/*"},
-		{"", "want connector/tool"},
-		{"/x", "no connector"},
-		{"mail/", "no tool"},
-		{"mail/ x", "no tool"},
-		{"Mail/x", "lower-case"},
-		{"mail/a\nb", "no tool"},
+		{"mail", "write mail/*"},
+		{"", "expected connector/tool"},
+		{"/x", "names no tool"},
+		{"mail/", "names no tool"},
+		{"mail/ x", "blank"},
+		{"Mail/x", "bad connector name"},
+		{"mail/a\nb", "not understood"},
 		{"mcp__mail__send", "write mail/send"},
-		{"mail/" + strings.Repeat("x", 300), "longer"},
+		{"mail/" + strings.Repeat("x", 300), "too long"},
 	} {
 		g, err := ParseGrant(c.text)
 		switch {
@@ -98,9 +98,8 @@ func TestGrantJSON(t *testing.T) {
 }
 
 func TestGrantWords(t *testing.T) {
-	most := 10.0
 	g := Grant{Connector: "files", Tool: "write_file", Where: map[string]Condition{
-		"path": {Under: "/srv/reports"}, "body": {Max: &most}, "mode": {In: []any{"a", 1}},
+		"path": {Under: "/srv/reports"}, "body": {Max: "10"}, "mode": {In: []any{"a", 1}},
 	}}
 	want := `files/write_file where body is at most 10 and mode is in ["a",1] and path under /srv/reports`
 	if g.String() != want {

@@ -109,23 +109,6 @@ type Origin struct {
 	Root    string `json:"root,omitempty"`
 }
 
-// Grant is one line of allow or deny: a pair, where both parts may be globs,
-// and conditions on arguments.
-type Grant struct {
-	Connector string               `json:"connector"`
-	Tool      string               `json:"tool"`
-	Where     map[string]Condition `json:"where,omitempty"` // by argument name
-}
-
-// Condition is what one argument must satisfy; every set field must hold.
-type Condition struct {
-	Eq    any      `json:"eq,omitempty"`
-	In    []any    `json:"in,omitempty"`
-	Under string   `json:"under,omitempty"`
-	Host  string   `json:"host,omitempty"` // exact, or "*.example.com"
-	Max   *float64 `json:"max,omitempty"`  // number: at most; string or array: length
-}
-
 // Limits bound a run and a day. A nil field is no limit of that kind.
 type Limits struct {
 	Steps      *int           `json:"steps,omitempty"`
@@ -249,6 +232,9 @@ type Call struct {
 	// Repeats is how often this run made the same call before: same pair, same
 	// canonical arguments.
 	Repeats int
+	// Used is how many calls of this run the rule, in its recorded words, has let
+	// through, counted from their intents; nil: none.
+	Used func(rule string) int
 	// Approved says that a person approved exactly this call.
 	Approved bool
 }

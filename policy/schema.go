@@ -141,15 +141,13 @@ func (a anyText) String() string        { return string(a) }
 func (anyText) MatchString(string) bool { return true }
 
 // count hooks into every subschema so that a check can be stopped: each visit
-// weighs as much as the alternatives that it opens.
-func (a *argumentSchema) count(ctx *jsonschema.CompilerContext, _ map[string]any) (jsonschema.SchemaExt, error) {
+// weighs as much as the alternatives that it opens. The name of a format is kept,
+// though formats are not asserted.
+func (a *argumentSchema) count(ctx *jsonschema.CompilerContext, object map[string]any) (jsonschema.SchemaExt, error) {
 	s := ctx.Enqueue(nil)
 	weight := 1 + len(s.AllOf) + len(s.AnyOf) + len(s.OneOf)
 	before := s.Format
-	name := "any"
-	if before != nil {
-		name = before.Name
-	}
+	name, _ := object["format"].(string)
 	s.Format = &jsonschema.Format{Name: name, Validate: func(v any) error {
 		if a.visits += weight; a.visits > maxVisits {
 			panic(errTooCostly)
@@ -166,6 +164,11 @@ func (a *argumentSchema) fit(args map[string]any) (err error) {
 	if a.err != nil || a.schema == nil {
 		return a.err
 	}
+	return a.fits(a.schema, args)
+}
+
+// fits holds a value against a part of the schema.
+func (a *argumentSchema) fits(part *jsonschema.Schema, value any) (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer func() {
@@ -174,7 +177,7 @@ func (a *argumentSchema) fit(args map[string]any) (err error) {
 		}
 	}()
 	a.visits = 0
-	if err := a.schema.Validate(args); err != nil {
+	if err := part.Validate(value); err != nil {
 		return misfit(err)
 	}
 	return nil

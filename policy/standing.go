@@ -13,7 +13,7 @@ import (
 // explain both ask it, for names of the step's table and for others.
 func (d *decider) standing() *refusal {
 	for _, step := range []func(*decider) *refusal{
-		(*decider).reach, (*decider).offered, (*decider).enabled, (*decider).pinned,
+		(*decider).understood, (*decider).reach, (*decider).offered, (*decider).enabled, (*decider).pinned,
 	} {
 		if r := step(d); r != nil {
 			return r

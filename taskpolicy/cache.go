@@ -12,7 +12,8 @@ import (
 // database every time, so a hit is as fresh as a miss; it only saves the parsing.
 type caches struct {
 	ids    memo[string, checkedIDs]
-	grants memo[string, []policy.Grant]
+	allow  memo[string, []policy.Grant]
+	deny   memo[string, []policy.Grant]
 	words  memo[string, string]
 	ttls   memo[string, time.Duration]
 	limits memo[string, policy.Limits]

@@ -277,9 +277,9 @@ func (b *builder) ownField(name, text string) error {
 		b.selection(text)
 		return nil
 	case "allow":
-		return cached(&c.grants, name, text, &e.Allow, parseGrants)
+		return cached(&c.allow, name, text, &e.Allow, storedLines(name))
 	case "deny":
-		return cached(&c.grants, name, text, &e.Deny, parseGrants)
+		return cached(&c.deny, name, text, &e.Deny, storedLines(name))
 	case "on_ask":
 		return cached(&c.words, name, text, (*string)(&e.OnAsk), parseText)
 	case "approval_ttl":
@@ -352,7 +352,7 @@ func (b *builder) tierFields() error {
 		}
 	}
 	if text, from := fields.get(1); from != policy.LayerDefault {
-		return cached(&b.cache.grants, "deny of the daemon", text, &b.e.Ceiling, parseGrants)
+		return cached(&b.cache.deny, "deny of the daemon", text, &b.e.Ceiling, storedLines("deny"))
 	}
 	return nil
 }
@@ -403,6 +403,9 @@ func parseRules(l layered) (out parsedRules, err error) {
 		}
 	}
 	rules.Disabled, rules.Flags = disabled.Items(), flags.Items()
+	if err := rules.Check(); err != nil {
+		return out, err
+	}
 	if text := fields.file[len(targets)]; text != null {
 		if rules.Pins, err = parsePins(text); err != nil {
 			return out, err
@@ -422,9 +425,13 @@ func parseIDs(text string) (checkedIDs, error) {
 	return checkedIDs{ids, warnings}, err
 }
 
-func parseGrants(text string) ([]policy.Grant, error) {
-	list, err := decode[task.List[policy.Grant]](json.RawMessage(text), "a list of rules")
-	return list.Items(), err
+// storedLines reads the lines of a field. One that is not understood makes all of
+// them unreadable, so that every call is refused.
+func storedLines(field string) func(string) ([]policy.Grant, error) {
+	return func(text string) ([]policy.Grant, error) {
+		list, err := parseLines(field, json.RawMessage(text))
+		return list.Items(), err
+	}
 }
 
 func parseText(text string) (string, error) { return decode[string](json.RawMessage(text), "a string") }

@@ -107,7 +107,7 @@ func field(name string, raw json.RawMessage, known map[string]bool) (text *strin
 func typed(name string, raw json.RawMessage) (any, error) {
 	switch name {
 	case "allow", "deny":
-		return decode[task.List[policy.Grant]](raw, `a list of "connector/tool" or {tool: connector/tool, where: …}`)
+		return parseLines(name, raw)
 	case "on_ask":
 		return oneOf(raw, policy.OnAskDeny, policy.OnAskPark)
 	case "pin":
@@ -126,7 +126,7 @@ func typed(name string, raw json.RawMessage) (any, error) {
 	case "classes":
 		return parseClasses(raw)
 	case "disabled_tools":
-		return decode[task.List[string]](raw, "a list of tool names")
+		return parseDisabled(raw)
 	case "trust_annotations":
 		return decode[bool](raw, "true or false")
 	case "flags":
@@ -170,11 +170,27 @@ func parseClasses(raw json.RawMessage) (map[string]policy.Class, error) {
 		default:
 			return nil, fmt.Errorf("%s: want read, write or exec, have %q", name, class)
 		}
-		if name == "" {
-			return nil, errors.New("a tool's name is empty")
+	}
+	return classes, policy.ConnectorRules{Classes: classes}.Check()
+}
+
+// parseLines reads lines of the field, allow or deny.
+func parseLines(field string, raw json.RawMessage) (task.List[policy.Grant], error) {
+	list, err := decode[task.List[policy.Grant]](raw, `a list of "connector/tool" or {tool: connector/tool, where: …}`)
+	for _, g := range list.Items() {
+		if err == nil {
+			err = g.CheckAs(field)
 		}
 	}
-	return classes, nil
+	return list, err
+}
+
+func parseDisabled(raw json.RawMessage) (task.List[string], error) {
+	list, err := decode[task.List[string]](raw, "a list of tool names")
+	if err == nil {
+		err = policy.ConnectorRules{Disabled: list.Items()}.Check()
+	}
+	return list, err
 }
 
 // parseFlags takes "untrusted", "search:untrusted" and {tool, kind} alike.
@@ -200,7 +216,7 @@ func parseFlags(raw json.RawMessage) (task.List[policy.Flag], error) {
 		}
 		flags = append(flags, f)
 	}
-	return task.ListOf(flags...), nil
+	return task.ListOf(flags...), policy.ConnectorRules{Flags: flags}.Check()
 }
 
 // errNoList says that a list of ids is of another type altogether.

@@ -66,7 +66,7 @@ func decisions(ctx context.Context, b *bench) (err error) {
 }
 
 func policyRows() []taskpolicy.Row {
-	write := policy.Grant{Connector: "c0", Tool: "write_file", Where: map[string]policy.Condition{"path": {Under: "/srv/reports"}}}
+	write := policy.Grant{Connector: "c0", Tool: "write_file", Where: map[string]policy.Condition{"path": {Under: "/srv/reports"}, "content": {Any: true}}}
 	rows := []taskpolicy.Row{{Scope: policy.ScopeTask, ID: "brief", Fields: policy.Fields{Tools: task.ListOf("c0"), Allow: task.ListOf(write)}}}
 	for i := range 10 {
 		rows = append(rows, taskpolicy.Row{Scope: policy.ScopeConnector, ID: fmt.Sprintf("c%d", i), Fields: policy.Fields{

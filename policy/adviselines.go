@@ -1,0 +1,286 @@
+package policy
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"runnerd/task"
+)
+
+// LineAdvice is a remark about one place in a line of allow or deny. Path leads to
+// it from the task: allow, 0, where, path.
+type LineAdvice struct {
+	Advice
+	Path []string
+}
+
+// AdviseLines holds the conditions of allow and deny against the schemas that the
+// tools have now. A condition that no call of any tool that the line names can meet
+// is an error; what only looks odd is a warning. Tools that are not known are not
+// judged. resolve is as in Call; nil compares paths as text.
+func AdviseLines(e Effective, connected []Connected, resolve func(connector, path string) (string, error)) []LineAdvice {
+	a := &lineAdviser{adviser: &adviser{e: e, connected: byID(connected)}, resolve: resolve, schemas: NewSchemas()}
+	for _, list := range []struct {
+		field string
+		lines []Grant
+	}{{"allow", e.Allow}, {"deny", e.Deny}, {ceiling, e.Ceiling}} {
+		for i, g := range list.lines {
+			a.field, a.index, a.grant = list.field, i, g
+			a.line()
+		}
+	}
+	return a.lines
+}
+
+type lineAdviser struct {
+	*adviser
+	resolve func(connector, path string) (string, error)
+	schemas *Schemas
+	lines   []LineAdvice
+
+	field string
+	index int
+	grant Grant
+}
+
+// remark is what is odd about one place of a line for one tool.
+type remark struct {
+	severity Severity
+	path     []string
+	text     string
+}
+
+// line collects the remarks about a line for each tool that it names, and keeps
+// those that hold for all of them.
+func (a *lineAdviser) line() {
+	if len(a.grant.Where) == 0 || len(a.grant.Faults(a.field)) > 0 {
+		return
+	}
+	var common []remark
+	first := true
+	for _, id := range a.matching(a.grant) {
+		c, up := a.up(id)
+		if !up {
+			return
+		}
+		for _, t := range uniqueTools(c.Tools) {
+			if !MatchGrant(a.grant, id, t.Name) {
+				continue
+			}
+			found := a.tool(id, t)
+			if !first {
+				found = slices.DeleteFunc(common, func(r remark) bool {
+					return !slices.ContainsFunc(found, func(o remark) bool { return slices.Equal(o.path, r.path) && o.severity == r.severity })
+				})
+			}
+			common, first = found, false
+		}
+	}
+	for _, r := range common {
+		a.lines = append(a.lines, LineAdvice{
+			Advice{r.severity, fmt.Sprintf("%s (%s)", a.field, layerWord(a.e, a.field)), r.text, ""},
+			append([]string{a.field, fmt.Sprint(a.index)}, r.path...),
+		})
+	}
+}
+
+// tool is what is odd about the line for one tool.
+func (a *lineAdviser) tool(connector string, t task.Tool) (found []remark) {
+	s := a.schemas.get(t)
+	if s.err != nil {
+		return nil
+	}
+	pair := connector + "/" + t.Name
+	j := judge{connector: connector, origin: a.e.Connectors[connector].Origin, resolve: a.resolve}
+	for _, name := range a.grant.arguments() {
+		c := a.grant.Where[name]
+		path := []string{"where", name}
+		if !s.lists(name) {
+			if name != restKey || !c.Any && !c.Absent {
+				found = append(found, remark{SeverityError, path, noSuchArgument(pair, name, s.names())})
+			}
+			continue
+		}
+		found = append(found, a.argument(j, c, s.property(name), path)...)
+	}
+	return append(found, a.missing(pair, s)...)
+}
+
+func noSuchArgument(pair, name string, known []string) string {
+	text := fmt.Sprintf("%s has no argument %s", pair, quote(name))
+	if near := nearestOf(name, known); near != "" {
+		return text + "; did you mean " + near + "?"
+	}
+	if top, _, nested := strings.Cut(name, "."); nested && slices.Contains(known, top) {
+		return text + "; conditions look at whole arguments: write " + top + ": {eq: …} with its whole value, or " + top + ": any"
+	}
+	if len(known) == 0 {
+		return text + ": it takes none"
+	}
+	return text + "; it has " + strings.Join(known, ", ")
+}
+
+func nearestOf(name string, known []string) string {
+	best, distance := "", max(2, len(name)/3)+1
+	for _, k := range known {
+		if d := editDistance(strings.ToLower(name), strings.ToLower(k)); d < distance && d < len(name) {
+			best, distance = k, d
+		}
+	}
+	return best
+}
+
+// argument is what is odd about the conditions of one argument.
+func (a *lineAdviser) argument(j judge, c Condition, p property, path []string) (found []remark) {
+	add := func(severity Severity, key, format string, args ...any) {
+		found = append(found, remark{severity, append(slices.Clone(path), key), fmt.Sprintf(format, args...)})
+	}
+	name := path[len(path)-1]
+	for _, k := range c.set() {
+		if types := p.types(); k.types != nil && types != nil && !slices.ContainsFunc(types, func(t string) bool { return slices.Contains(k.types, t) }) {
+			add(SeverityError, k.key, "%s can never match: %s is for a %s, and %s is %s; %s", a.grant, k.key, strings.Join(k.types, " or "),
+				name, strings.Join(types, " or "), instead(k.key, types))
+			continue
+		}
+		if k.never == nil {
+			continue
+		}
+		if why, cure := k.never(j, c, p); why != "" {
+			add(SeverityError, k.key, "%s can never match: %s%s", a.grant, why, after("; ", cure))
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	for _, v := range c.In {
+		if !p.admits(v) {
+			add(SeverityWarning, "in", "%s is no value that the tool's schema takes%s: it never matches", valueText(v), p.wants())
+		}
+	}
+	if c.Host != "" {
+		if why := p.maybeNoURL(); why != "" {
+			add(SeverityWarning, "host", "host takes values with http:// or https:// only, and %s: a value such as www.example.com never matches; "+
+				"write exact values with in, if they have none", why)
+		}
+	}
+	if c.Max != "" && c.Min == "" && a.field == "allow" && !p.bounded() {
+		add(SeverityWarning, "max", "max alone lets any negative %s through; say min too, for example {min: 0, max: %s}", name, c.Max)
+	}
+	return found
+}
+
+// bounded tells whether the schema itself has a lower bound.
+func (p property) bounded() bool {
+	for _, s := range p.nodes {
+		if s.Minimum != nil || s.ExclusiveMinimum != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func after(sep, text string) string {
+	if text == "" {
+		return ""
+	}
+	return sep + text
+}
+
+// instead names the condition that does for the types what the other does for its
+// own.
+func instead(key string, types []string) string {
+	switch {
+	case strings.HasPrefix(key, "m") && slices.Contains(types, "string"):
+		return "the length of a text is max_length"
+	case strings.HasPrefix(key, "m") && slices.Contains(types, "array"):
+		return "the length of a list is max_items"
+	case strings.HasPrefix(key, "m") && slices.Contains(types, "number"):
+		return "a number has min and max"
+	}
+	return "write the exact value with eq, or any"
+}
+
+// missing finds arguments that every call has and the closed line does not name.
+func (a *lineAdviser) missing(pair string, s *argumentSchema) (found []remark) {
+	if a.field != "allow" {
+		return nil
+	}
+	var unnamed []string
+	for _, name := range s.required() {
+		c, named := a.grant.Where[name]
+		if named && c.Absent && !slices.Contains(s.property(name).types(), "null") {
+			found = append(found, remark{SeverityError, []string{"where", name}, fmt.Sprintf("%s can never match: every call of %s has %s", a.grant, pair, name)})
+		}
+		if types := s.property(name).types(); !named && !a.grant.Where[restKey].Any && !slices.Contains(types, "null") {
+			unnamed = append(unnamed, name)
+		}
+	}
+	if len(unnamed) > 0 {
+		found = append(found, remark{SeverityError, []string{"where"}, fmt.Sprintf(
+			"%s can never match: every call of %s has %s, which the line does not name, and a line with where is closed; add %s: any, or a condition",
+			a.grant, pair, strings.Join(unnamed, " and "), strings.Join(unnamed, ": any, "))})
+	}
+	return found
+}
+
+// outsideRoot says why nothing that the connector reads can lie under the path.
+func (j judge) outsideRoot(under string) (why, cure string) {
+	root := j.origin.Root
+	switch {
+	case j.origin.URL != "":
+		return fmt.Sprintf("connector %s runs elsewhere, so its paths cannot be checked", j.connector), "write exact paths with eq or in"
+	case root == "" && !filepath.IsAbs(under):
+		return fmt.Sprintf("%s is relative, and nothing says where the paths of connector %s begin", under, j.connector), "write an absolute path, or root: at the connector"
+	case j.origin.Package != "builtin:files" || root == "":
+		return "", ""
+	}
+	if !filepath.IsAbs(under) {
+		under = filepath.Join(root, under)
+	}
+	real, top := j.resolved(under), j.resolved(root)
+	if within(real, top) || within(top, real) {
+		return "", ""
+	}
+	return fmt.Sprintf("nothing under %s can be reached: connector %s serves %s", under, j.connector, root), "name a path below that, or change its root"
+}
+
+// resolved is the path without links where that can be known.
+func (j judge) resolved(path string) string {
+	if j.resolve != nil {
+		if real, err := j.resolve(j.connector, path); err == nil {
+			path = real
+		}
+	}
+	return filepath.Clean(path)
+}
+
+// within tells whether a clean absolute path is the base or below it.
+func within(path, base string) bool {
+	return base == "/" || path == base || strings.HasPrefix(path, base+"/")
+}
+
+// outward tells whether some line lets a call of the tool through that can carry
+// data: a line that leaves no argument open, or only such as have few values, does
+// not.
+func (a *adviser) outward(c Connected, t task.Tool, schemas *Schemas) bool {
+	return slices.ContainsFunc(a.e.Allow, func(g Grant) bool { return a.names(g, c, t.Name) && carries(g, c.Up, t, schemas) })
+}
+
+func carries(g Grant, known bool, t task.Tool, schemas *Schemas) bool {
+	if len(g.Where) == 0 {
+		return true
+	}
+	if g.Where[restKey].Any {
+		return true
+	}
+	s := schemas.get(t)
+	for name, c := range g.Where {
+		pinned := c.Absent || slices.ContainsFunc(c.set(), func(k *condition) bool { return k.pins })
+		if !pinned && !(known && s.property(name).narrow(c)) {
+			return true
+		}
+	}
+	return false
+}

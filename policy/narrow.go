@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"runnerd/task"
+)
+
+// maxLineBytes is how long a line for a person to paste may be.
+const maxLineBytes = 4 << 10
+
+// LineFor is the narrowest line that permits the call: the pair, closed, with the
+// exact value of every argument. Where that would be too long to paste, the longest
+// values are opened and named in open. Arguments that no line can match are an
+// error.
+func LineFor(connector, tool, arguments string) (g Grant, open []string, err error) {
+	args, err := parseArguments(arguments)
+	if err != nil {
+		return Grant{}, nil, err
+	}
+	g, open = narrowest(connector, tool, args)
+	if len(g.YAML()) > maxLineBytes {
+		return Grant{}, nil, fmt.Errorf("no line of %d bytes can name these arguments", maxLineBytes)
+	}
+	return g, open, g.Check()
+}
+
+func narrowest(connector, tool string, args map[string]any) (g Grant, open []string) {
+	g = Grant{Connector: connector, Tool: patternOf(tool), Where: map[string]Condition{}}
+	for name, value := range args {
+		if value != nil {
+			g.Where[name] = Condition{Eq: value}
+		}
+	}
+	if len(g.Where) == 0 {
+		g.Where[restKey] = Condition{Absent: true}
+	}
+	for len(g.YAML()) > maxLineBytes {
+		longest, size := "", 0
+		for _, name := range g.arguments() {
+			if n := len(g.Where[name].yaml()); n > size && !g.Where[name].Any {
+				longest, size = name, n
+			}
+		}
+		if longest == "" || longest == restKey { // any would open all the others
+			break
+		}
+		g.Where[longest] = Condition{Any: true}
+		open = append(open, longest)
+	}
+	slices.Sort(open)
+	return g, open
+}
+
+// lineOf is the narrowest line that can permit some call of the tool, before any
+// was made: the arguments that every call has, open for a person to narrow. Where
+// the schema names none at all it is the tool alone.
+func lineOf(connector string, t task.Tool, schemas *Schemas) Grant {
+	g := Grant{Connector: connector, Tool: patternOf(t.Name)}
+	s := schemas.get(t)
+	names := s.required()
+	if len(names) == 0 {
+		names = s.names()
+	}
+	for _, name := range names {
+		if name == restKey {
+			continue
+		}
+		if g.Where == nil {
+			g.Where = map[string]Condition{}
+		}
+		g.Where[name] = Condition{Any: true}
+	}
+	return g
+}
+
+// hint is the line that would permit the call at hand, ready to paste: of what was
+// made so far as many times more as are needed. It is empty where no line is short
+// enough.
+func (d *decider) hint() string {
+	if d.args == nil && d.tool != nil {
+		return lineOf(d.slot.Connector, *d.tool, d.call.Schemas).AllowLine()
+	}
+	g, _ := narrowest(d.slot.Connector, d.slot.Tool, d.args)
+	if len(g.YAML()) > maxLineBytes {
+		return ""
+	}
+	if most := g.Limit(); most > 0 && d.used(g) >= most {
+		times := d.used(g) + 1
+		g.Times = &times
+	}
+	return g.AllowLine()
+}
+
+// allowRule is how an allow line that lets a call through is recorded.
+func (d *decider) allowRule(g Grant) string {
+	return fmt.Sprintf("allow: %s (%s)", g, layerWord(*d.e, "allow"))
+}
+
+// used is how many calls of this run the line has let through.
+func (d *decider) used(g Grant) int {
+	if d.call.Used == nil {
+		return 0
+	}
+	return d.call.Used(d.allowRule(g))
+}
+
+// granted finds the line of allow that lets the call through. Where lines match but
+// have been used as often as they may, spent names the first.
+func (d *decider) granted() (rule, spent string) {
+	for _, g := range d.e.Allow {
+		if !MatchGrant(g, d.slot.Connector, d.slot.Tool) || !d.judge().allows(g, d.args) {
+			continue
+		}
+		most := g.Limit()
+		if most == 0 || d.used(g) < most {
+			return d.allowRule(g), ""
+		}
+		if spent == "" {
+			spent = fmt.Sprintf("%s is permitted%s, and was made", g, strings.TrimPrefix(g.limitWords(), ","))
+		}
+	}
+	return "", spent
+}
