@@ -35,7 +35,7 @@ schedule: at DUE
 connectors: [desk]
 allow:
   - tool: desk/write_file
-    where: {path: {under: DESK/briefs}}
+    where: {path: {under: DESK/briefs}, content: any}
 ---
 Read inbox.md. Write a short brief to briefs/today.md. Then tidy up: delete inbox.md.
 `

@@ -20,7 +20,7 @@ func TestRealServers(t *testing.T) {
 	a := testApp(t, map[string]string{
 		"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n",
 		"connectors.yaml": strings.NewReplacer("MODULES", modules, "FILES", files, "GRAPH", graph).Replace(realConnectors),
-		"tasks/real.yaml": "tools: [everything, filesystem, memory, thinking]\nallow:\n  - memory/create_entities\n  - tool: filesystem/write_file\n    where: {path: {under: " + files + "}}\nprompt: Try each.\n",
+		"tasks/real.yaml": "tools: [everything, filesystem, memory, thinking]\nallow:\n  - memory/create_entities\n  - tool: filesystem/write_file\n    where: {path: {under: " + files + "}, content: any}\nprompt: Try each.\n",
 		"s.yaml":          strings.ReplaceAll(realScript, "FILES", files),
 	})
 	a.getenv = os.Getenv

@@ -168,7 +168,7 @@ func TestVariablesInPathsAreNoSecrets(t *testing.T) {
 			a := testApp(t, map[string]string{
 				"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n",
 				"s.yaml":          "turns:\n  - call: [{tool: files/write_file, args: {path: \"" + path + "\", content: hello}}]\n  - say: Done.\n",
-				"tasks/edit.md":   "---\nallow: [{tool: files/write_file, where: {path: {under: " + dir + "}}}]\n---\nNote.\n",
+				"tasks/edit.md":   "---\nallow: [{tool: files/write_file, where: {path: {under: " + dir + "}, content: any}}]\n---\nNote.\n",
 				"connectors.yaml": "mcpServers:\n  files: {builtin: files, " + keys + "}\n  other: {command: x, cwd: \"${env:NOTES}/our-notes\"}\n",
 			})
 			a.getenv = func(key string) string { return map[string]string{"NOTES": dir, "NAME": "our-notes"}[key] }

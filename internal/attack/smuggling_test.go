@@ -2,7 +2,7 @@ package attack
 
 import "runnerd/policy"
 
-const grantReports = `{"allow":["notes/write",{"tool":"files/write","where":{"path":{"under":"{{root}}/reports"}}}],"tools":["mail","files"]}`
+const grantReports = `{"allow":["notes/write",{"tool":"files/write","where":{"path":{"under":"{{root}}/reports"},"text":"any"}}],"tools":["mail","files"]}`
 
 // smugglings are arguments that policy and a careless server could read in two
 // ways.
