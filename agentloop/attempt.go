@@ -124,7 +124,7 @@ func (a *attempt) work(ctx context.Context) error {
 	if a.run.Attempt > max(a.spec.Retry.Attempts, 1) {
 		return a.fail("gave up after %d attempts (retry.attempts)", a.run.Attempt-1)
 	}
-	if a.lastWord() != nil {
+	if a.lastWord() != nil && !a.owesReport() {
 		return nil // a crash came between the answer and the end
 	}
 	if err := a.openModel(ctx); err != nil {
@@ -149,7 +149,10 @@ func (a *attempt) work(ctx context.Context) error {
 			return err
 		}
 		if a.lastWord() != nil {
-			return nil
+			reminded, err := a.remind(ctx)
+			if err != nil || !reminded {
+				return err
+			}
 		}
 		if err := a.step(ctx); err != nil {
 			return err
@@ -163,7 +166,7 @@ func (a *attempt) open(ctx context.Context) error {
 	for _, file := range a.Files.Stale(a.run.Task) {
 		a.run.Mark(task.MarkConfigKeptOld + ":" + file)
 	}
-	if err := a.checkRequired(ctx); err != nil {
+	if err := a.preflight(ctx); err != nil {
 		return err
 	}
 	text, err := a.opening(ctx)
@@ -190,21 +193,6 @@ func (a *attempt) beginWindow(ctx context.Context) error {
 	}
 	if err := a.Store.StartWindow(ctx, a.run.Session, a.msgs[0].Seq); err != nil {
 		return fmt.Errorf("move window: %w", err)
-	}
-	return nil
-}
-
-// checkRequired fails the run before it spends anything if a connector that the
-// task requires is not up.
-func (a *attempt) checkRequired(ctx context.Context) error {
-	for _, id := range a.spec.Require {
-		if _, err := a.Connectors.Tools(ctx, id); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			a.run.Mark(task.MarkRequiredDown + ":" + id)
-			return &retryable{reason: fmt.Sprintf("required connector %s is down: %v", id, err)}
-		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package agentloop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,12 +99,15 @@ func (a *attempt) park(ctx context.Context) error {
 
 // complete finishes a run whose model has said its last word.
 func (a *attempt) complete(ctx context.Context) error {
-	last := a.lastWord()
-	a.run.Output = join(last.Text, last.Notice)
+	last := a.finalAnswer()
+	notice := a.judge(last.Text) // a crash may have lost the marks, not the notice
+	a.run.Output = join(last.Text, cmp.Or(last.Notice, notice))
+	if a.spec.Report == task.ReportRequired && a.run.Outcome == task.OutcomeNone {
+		a.run.Mark(task.MarkReportMissing)
+	}
 	if blank(last.Text) {
 		a.run.Mark(task.MarkEmptyAnswer)
 	}
-	a.judge(last.Text) // a crash may have lost the marks, not the notice
 	return a.end(ctx, task.Completed, "")
 }
 
@@ -153,6 +157,10 @@ func (a *attempt) reason(given string) string {
 		return a.lastRefusal()
 	case a.run.Outcome == task.OutcomeFailed || a.run.Outcome == task.OutcomeNeedsAttention:
 		return "the agent reported " + string(a.run.Outcome) + a.reported()
+	case a.run.HasMark(task.MarkRequiredDown):
+		return a.lastDown()
+	case a.run.HasMark(task.MarkReportMissing):
+		return "the agent gave no report, which the task requires (report: required)"
 	case a.run.HasMark(task.MarkEmptyAnswer):
 		return "the model gave an empty answer"
 	case a.run.HasMark(task.MarkUnverifiedClaims):

@@ -123,7 +123,7 @@ func TestCase35NotOK(t *testing.T) {
 		w.Task(task.Task{ID: "brief", Require: []string{"desk"}}, policy.Fields{})
 		w.Answers(looptest.Say("done"))
 		r := w.Run("brief")
-		ended(t, r, task.StatusFailed, "required connector desk is down")
+		ended(t, r, task.StatusFailed, "connector desk is down")
 		if got := r.Run.Status().ExitCode(); got != task.ExitFailed {
 			t.Errorf("exit code %d", got)
 		}

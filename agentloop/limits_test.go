@@ -311,7 +311,7 @@ func TestRequiredConnector(t *testing.T) {
 	}
 	t.Run("still down", func(t *testing.T) {
 		w.ClaimAt(r.Run.ID, time.Now().Add(time.Hour))
-		ended(t, w.Go(r.Run.ID), task.StatusFailed, "required connector desk is down")
+		ended(t, w.Go(r.Run.ID), task.StatusFailed, "connector desk is down")
 	})
 }
 

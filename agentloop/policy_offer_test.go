@@ -180,7 +180,7 @@ func TestCase06DefaultSelection(t *testing.T) {
 func TestCase07ListedConnectorThatIsDown(t *testing.T) {
 	w := world(t)
 	desk(w).Down(true)
-	w.Task(task.Task{ID: "brief"}, policy.Fields{Tools: ids("desk")})
+	w.Task(task.Task{ID: "brief", Optional: []string{"desk"}}, policy.Fields{Tools: ids("desk")})
 	w.Answers(looptest.Say("I could do nothing."))
 	r := w.Run("brief")
 	if system := w.Requests()[0].System; !strings.Contains(system, "they are down: desk") {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"runnerd/llm"
 	"runnerd/task"
@@ -70,4 +71,40 @@ func (a *attempt) report(ctx context.Context, turn *task.Message, call task.Tool
 		return fmt.Errorf("store outcome of run: %w", err)
 	}
 	return a.append(ctx, a.toolMessage(turn, call.ID, `{"recorded":true}`, false))
+}
+
+// reportReminder is what an agent reads, once, that answers without the report that
+// its task requires.
+const reportReminder = "[runnerd] You have not called the tool report, which this task requires. Call it now, then give your final answer again, in full."
+
+// owesReport tells whether an answer that came now would have to wait: the report is
+// required, was not given, and the agent was not reminded of it.
+func (a *attempt) owesReport() bool {
+	return a.spec.Report == task.ReportRequired && a.run.Outcome == task.OutcomeNone && a.reminder() < 0
+}
+
+// reminder is the place of the reminder among the run's messages, or -1.
+func (a *attempt) reminder() int {
+	return slices.IndexFunc(a.msgs, func(m task.Message) bool { return m.Role == task.RoleUser && m.Text == reportReminder })
+}
+
+// remind asks an agent that has said its last word for the report that it owes. asked
+// is false if there is nothing to ask for, or no tool to report with.
+func (a *attempt) remind(ctx context.Context) (asked bool, err error) {
+	if !a.owesReport() || !a.mayReport(ctx) {
+		return false, nil
+	}
+	return true, a.append(ctx, &task.Message{
+		Session: a.run.Session, Run: a.run.ID, Step: a.steps(), Role: task.RoleUser, Text: reportReminder, At: time.Now(),
+	})
+}
+
+// finalAnswer is the message with which the model ended the run; if it had nothing to
+// add after the reminder, its answer before.
+func (a *attempt) finalAnswer() *task.Message {
+	last := a.lastWord()
+	if i := a.reminder(); i > 0 && blank(last.Text) && !blank(a.msgs[i-1].Text) {
+		return &a.msgs[i-1]
+	}
+	return last
 }

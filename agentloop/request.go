@@ -26,6 +26,9 @@ func (a *attempt) system(offer policy.Offer) string {
 		parts = append(parts, a.instructions)
 	}
 	parts = append(parts, grounding.Capability(offeredTools(offer), offer.Down))
+	if offer.Report && a.spec.Report == task.ReportRequired {
+		parts = append(parts, "Calling the tool report once, before your final answer, is required: without it this run counts as failed.")
+	}
 	return strings.Join(parts, "\n\n")
 }
 

@@ -26,7 +26,7 @@ func (a *attempt) step(ctx context.Context) error {
 		return err
 	}
 	msg := a.message(resp, offer)
-	if len(msg.Calls) == 0 {
+	if msg.LastWord() && !a.owesReport() {
 		msg.Notice = a.judge(msg.Text)
 		if resp.Finish == llm.FinishLength {
 			a.run.Mark(task.MarkTruncated)
@@ -144,6 +144,7 @@ func (a *attempt) offer(ctx context.Context) (policy.Offer, error) {
 	for _, n := range offer.Notices {
 		a.warnOnce("offer", n)
 	}
+	a.lookAtNeeds(eff, offer)
 	a.advise(eff, connected)
 	a.lastOffer = offer
 	return offer, nil

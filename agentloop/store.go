@@ -89,4 +89,7 @@ type Files interface {
 	// Stale names the files whose last good revision is in force instead of what is
 	// on disk, as far as they decide about the task.
 	Stale(taskID string) []string
+	// Lost are the connector files of which nothing is known, since they are broken
+	// and have no last good revision, with the places that are wrong.
+	Lost() map[string]string
 }

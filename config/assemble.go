@@ -338,6 +338,7 @@ func (a *assembly) checkNames(p *parsed, own, full taskKeys, prefix ...string) (
 	}
 	out = append(out, a.unknownConnectors(p, own.Connectors, at("connectors")...)...)
 	out = append(out, a.unknownConnectors(p, own.Require, at("require")...)...)
+	out = append(out, a.unknownConnectors(p, own.Optional, at("optional")...)...)
 	out = append(out, a.unknownConnectors(p, own.Tools, at("tools")...)...)
 	out = append(out, a.checkGrantNames(p, own.Allow, at("allow"))...)
 	out = append(out, a.checkGrantNames(p, own.Deny, at("deny"))...)

@@ -136,7 +136,7 @@ func (a *assembly) task(id string, p *parsed, stale bool) TaskFile {
 		Session: task.SessionMode(k.Session), CatchUp: task.CatchUp(k.CatchUp), CatchUpWindow: time.Duration(*k.CatchUpWindow),
 		Overlap: task.Overlap(k.Overlap), Jitter: time.Duration(*k.Jitter),
 		Retry:   task.Retry{Attempts: *k.Retry.Attempts, Backoff: time.Duration(*k.Retry.Backoff)},
-		Require: values(k.Require), Deliver: deliveries(k.Deliver), AcceptRisk: k.AcceptRisk, Ping: k.Ping,
+		Require: values(k.Require), Optional: values(k.Optional), Report: task.ReportRule(k.Report), Deliver: deliveries(k.Deliver), AcceptRisk: k.AcceptRisk, Ping: k.Ping,
 	}
 	if t.Schedule.Zone == "" {
 		t.Schedule.Zone = a.l.opts.Zone

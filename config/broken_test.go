@@ -49,6 +49,13 @@ func TestBrokenFiles(t *testing.T) {
 			"tasks/t.yaml:5:16: limits.wall: 0 is too short; expected a duration such as \"30s\", \"15m\", \"12h\" or \"7d\""}},
 		{"number too small", "tasks/t.yaml", "prompt: p\nretry: {attempts: 0}\n", []string{
 			"tasks/t.yaml:2:19: retry.attempts: 0 is too small; expected at least 1"}},
+		{"A5 optional", "tasks/t.yaml", "prompt: p\nrequire: [memory]\noptional: [memory, memry]\n", []string{
+			"tasks/t.yaml:3:12: optional[0]: \"memory\" is required and optional; expected one of them",
+			"tasks/t.yaml:3:20: optional[1]: unknown connector \"memry\"; expected a connector of connectors.yaml; did you mean memory?"}},
+		{"C11 report", "tasks/t.yaml", "prompt: p\nreport: requred\n", []string{
+			"tasks/t.yaml:2:9: report: unknown value \"requred\"; expected required; did you mean required?"}},
+		{"C11 report without its tool", "tasks/t.yaml", "prompt: p\nreport: required\ntools: []\n", []string{
+			"tasks/t.yaml:2:9: report: report: required, but tools: [] takes the report tool away too; expected at least one connector in tools, or no key report"}},
 		{"tab", "tasks/t.yaml", "prompt: p\nlimits:\n\tsteps: 3\nmodle: x\n", []string{
 			"tasks/t.yaml:3:1: a tab in the indentation; expected spaces; replace each tab with spaces",
 			"tasks/t.yaml:4:1: unknown key \"modle\"; expected one of the keys that `runnerd schema` lists; did you mean model?"}},

@@ -39,6 +39,8 @@ var samples = map[kind]map[string]sample{
 		"overlap":               {"overlap: queue", ""},
 		"jitter":                {"jitter: 1m", ""},
 		"require":               {"require: [files]", ""},
+		"optional":              {"optional: [files]", ""},
+		"report":                {"report: required", ""},
 		"accept_risk":           {"accept_risk: because", ""},
 		"ping":                  {"ping: 'https://ping.example.com/x'", ""},
 		"output_schema":         {"output_schema: {type: object}", ""},

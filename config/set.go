@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"runnerd/policy"
 	"runnerd/task"
@@ -81,6 +82,25 @@ func (s *Set) ProjectIDs() []string { return slices.Sorted(maps.Keys(s.Projects)
 
 // AcceptedFiles returns the accepted files' paths, sorted.
 func (s *Set) AcceptedFiles() []string { return slices.Sorted(maps.Keys(s.Accepted)) }
+
+// LostConnectors are the connector files that are broken and have no last good
+// revision, so that nothing of them is known, with the places that are wrong.
+func (s *Set) LostConnectors() map[string]string {
+	lost := map[string]string{}
+	for _, p := range s.Problems {
+		if kindOf(p.File) != kindConnectors || slices.Contains(s.Kept, p.File) || strings.Count(lost[p.File], "\n") == maxPlaces {
+			continue
+		}
+		lost[p.File] += p.Error() + "\n"
+	}
+	for file, why := range lost {
+		lost[file] = strings.ReplaceAll(strings.TrimSuffix(why, "\n"), "\n", "; ")
+	}
+	return lost
+}
+
+// maxPlaces bounds the places of one file that LostConnectors tells.
+const maxPlaces = 3
 
 // Missing returns the references of the set that r cannot resolve now, each with
 // its place, sorted. It is for `runnerd check`: a run finds out by itself.

@@ -37,6 +37,8 @@ type taskKeys struct {
 	Limits        *limitKeys      `json:"limits,omitempty" jsonschema:"what a run and a day may spend"`
 	Deliver       *[]deliveryKeys `json:"deliver,omitempty" jsonschema:"where the result goes"`
 	Require       *[]string       `json:"require,omitempty" jsonschema:"connectors that must be up, else the run fails before it spends a token"`
+	Optional      *[]string       `json:"optional,omitempty" jsonschema:"connectors that the task names in connectors, tools or allow and that may be down all the same"`
+	Report        string          `json:"report,omitempty" enum:"required" jsonschema:"required: a run in which the agent does not call the report tool fails"`
 	AcceptRisk    string          `json:"accept_risk,omitempty" jsonschema:"why this task may read untrusted input, see private data and send outward"`
 	Ping          string          `json:"ping,omitempty" jsonschema:"URL that is called when a run ends well, for a dead man's switch"`
 	OutputSchema  object          `json:"output_schema,omitempty" jsonschema:"JSON Schema that the final answer must fit"`
@@ -203,6 +205,15 @@ func (p *parsed) checkTaskKeys(k *taskKeys, prefix ...string) {
 	p.checkURL(at("ping"), k.Ping)
 	p.checkList(at("connectors"), k.Connectors)
 	p.checkList(at("require"), k.Require)
+	p.checkList(at("optional"), k.Optional)
+	for _, id := range values(k.Optional) {
+		if slices.Contains(values(k.Require), id) {
+			p.complain(indexOf(p, at("optional"), id), quoted(id)+" is required and optional", "one of them", "")
+		}
+	}
+	if k.Report != "" && k.Tools != nil && len(*k.Tools) == 0 {
+		p.complain(at("report"), "report: required, but tools: [] takes the report tool away too", "at least one connector in tools, or no key report", "")
+	}
 	p.checkTools(at("tools"), k.Tools)
 	p.checkGrants(at("allow"), "allow", k.Allow)
 	p.checkGrants(at("deny"), "deny", k.Deny)

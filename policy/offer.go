@@ -16,7 +16,7 @@ import (
 // Without a declared selection, a reachable connector that is not up counts as
 // down too: the run should not pass over it in silence.
 func BuildOffer(e Effective, connected []Connected) Offer {
-	b := &offerBuilder{e: e, offer: Offer{Down: map[string]string{}, Report: !e.Tools.Declared() || e.Tools.Len() > 0}}
+	b := &offerBuilder{e: e, offer: Offer{Down: map[string]string{}, LeftOut: map[string]string{}, Report: !e.Tools.Declared() || e.Tools.Len() > 0}}
 	b.missing(connected)
 	var shown []Connected
 	for _, c := range byID(connected) {
@@ -52,8 +52,15 @@ func byID(connected []Connected) []Connected {
 
 // missing tells of listed connectors that cannot be offered.
 func (b *offerBuilder) missing(connected []Connected) {
+	for _, id := range b.e.TaskConnectors.Items() {
+		if _, configured := b.e.Connectors[id]; !configured && Selected(b.e, id) {
+			b.down(id, id+" is not configured")
+		}
+	}
 	for _, id := range b.e.Tools.Items() {
-		if !Reachable(b.e, id) {
+		if _, configured := b.e.Connectors[id]; !configured {
+			b.down(id, id+" is not configured")
+		} else if !Reachable(b.e, id) {
 			b.note("", "tools lists %s, but %s", id, whyUnreachable(b.e, id))
 		} else if !slices.ContainsFunc(connected, func(c Connected) bool { return c.ID == id }) {
 			b.down(id, "not connected")
@@ -88,8 +95,12 @@ func (b *offerBuilder) connector(c Connected) []task.Tool {
 	}
 	rules := b.e.Connectors[c.ID]
 	if leftOut(b.e, c) {
+		b.offer.LeftOut[c.ID] = noReadText(c.ID)
 		b.note(task.MarkNoReadTools+":"+c.ID, "%s", noReadText(c.ID))
 		return nil
+	}
+	if !b.e.Tools.Declared() && len(c.Tools) == 0 {
+		b.offer.LeftOut[c.ID] = "connector " + c.ID + " lists no tool"
 	}
 	shown := []task.Tool{}
 	for _, t := range uniqueTools(c.Tools) {

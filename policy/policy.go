@@ -279,6 +279,8 @@ type Offer struct {
 	Report bool
 	// Down are selected, reachable connectors that are not up, with the reason.
 	Down map[string]string
+	// LeftOut are connectors that the default selection leaves out, with the reason.
+	LeftOut map[string]string
 	// Marks are task.Mark* values for the run, Notices the same in words.
 	Marks   []string
 	Notices []string

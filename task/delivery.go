@@ -55,7 +55,7 @@ const undeliveredYet = "not delivered yet: "
 // lacks, that its result is not at a destination after an attempt. Both go when it
 // has arrived, and when its delivery has come to an end, which is a fact then.
 func (r *Run) AccountDeliveries(records []DeliveryRecord) {
-	r.Marks = slices.DeleteFunc(slices.Clone(r.Marks), func(m string) bool { return m == MarkUndelivered })
+	r.Unmark(MarkUndelivered)
 	if strings.HasPrefix(r.Reason, undeliveredYet) {
 		r.Reason = ""
 	}

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,6 +99,7 @@ const (
 	MarkCompacted        = "compacted"          // older messages were summarised
 	MarkTruncated        = "truncated_output"   // the vendor cut the final answer at its limit
 	MarkPolicyUnreadable = "policy_unreadable"  // at least one decision could not be read
+	MarkConfigBroken     = "config_broken"      // config_broken:FILE, its connectors are not known
 	MarkConfigKeptOld    = "config_kept_old"    // config_kept_old:FILE, last good revision in force
 	MarkInvalidOutput    = "invalid_output"     // the answer does not fit output_schema
 	MarkUntrusted        = "untrusted_input"    // an untrusted result was read
@@ -121,6 +123,11 @@ func (r *Run) Mark(mark string) {
 		}
 	}
 	r.Marks = append(r.Marks, mark)
+}
+
+// Unmark takes a mark back that does not hold any more.
+func (r *Run) Unmark(mark string) {
+	r.Marks = slices.DeleteFunc(slices.Clone(r.Marks), func(m string) bool { return m == mark })
 }
 
 // Refused is the number of calls that policy refused, from the refused:N mark.

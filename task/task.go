@@ -18,19 +18,22 @@ type Task struct {
 	Model    string   `json:"model"`
 	Project  string   `json:"project,omitempty"`
 	// Instructions are the project's, stated before the prompt.
-	Instructions  string          `json:"instructions,omitempty"`
-	Prompt        string          `json:"prompt"`
-	Session       SessionMode     `json:"session"`
-	CatchUp       CatchUp         `json:"catch_up"`
-	CatchUpWindow time.Duration   `json:"catch_up_window"`
-	Overlap       Overlap         `json:"overlap"`
-	Jitter        time.Duration   `json:"jitter"`
-	Retry         Retry           `json:"retry"`
-	Require       []string        `json:"require,omitempty"`
-	Deliver       []Delivery      `json:"deliver,omitempty"`
-	AcceptRisk    string          `json:"accept_risk,omitempty"`
-	Ping          string          `json:"ping,omitempty"`
-	OutputSchema  json.RawMessage `json:"output_schema,omitempty"`
+	Instructions  string        `json:"instructions,omitempty"`
+	Prompt        string        `json:"prompt"`
+	Session       SessionMode   `json:"session"`
+	CatchUp       CatchUp       `json:"catch_up"`
+	CatchUpWindow time.Duration `json:"catch_up_window"`
+	Overlap       Overlap       `json:"overlap"`
+	Jitter        time.Duration `json:"jitter"`
+	Retry         Retry         `json:"retry"`
+	Require       []string      `json:"require,omitempty"`
+	// Optional are connectors that the task names and that may be down all the same.
+	Optional     []string        `json:"optional,omitempty"`
+	Report       ReportRule      `json:"report,omitempty"`
+	Deliver      []Delivery      `json:"deliver,omitempty"`
+	AcceptRisk   string          `json:"accept_risk,omitempty"`
+	Ping         string          `json:"ping,omitempty"`
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 }
 
 // SessionID is the id of the one session that the task's runs share: the task's
@@ -87,6 +90,12 @@ const (
 	OverlapQueue   Overlap = "queue"
 	OverlapReplace Overlap = "replace"
 )
+
+// ReportRule says whether a run must call the report tool.
+type ReportRule string
+
+// ReportRequired fails a run without a report; the empty rule asks for none.
+const ReportRequired ReportRule = "required"
 
 // Retry bounds further attempts of one run.
 type Retry struct {

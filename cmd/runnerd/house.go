@@ -228,6 +228,14 @@ func (h *house) Freshen(ctx context.Context, taskID string) error {
 	return errors.Join(err, h.putNewest(ctx))
 }
 
+// Lost implements agentloop.Files.
+func (h *house) Lost() map[string]string {
+	if set := h.applied.Load(); set != nil {
+		return set.LostConnectors()
+	}
+	return nil
+}
+
 // Stale implements agentloop.Files.
 func (h *house) Stale(taskID string) []string {
 	set := h.applied.Load()

@@ -73,6 +73,10 @@ func (p *printer) message(m *task.Message, msgs []task.Message, receipts []task.
 }
 
 func (p *printer) assistant(at string, m *task.Message) {
+	if m.LastWord() && m.Model == "" { // of our own
+		fmt.Fprintf(p.w, "%s  end      %s\n", at, p.paint(yellow, p.text(m.Notice, 11)))
+		return
+	}
 	spent := ""
 	if m.Usage != nil {
 		spent = fmt.Sprintf("  (%d+%d tokens)", m.Usage.Input, m.Usage.Output)
@@ -187,7 +191,9 @@ func nextSteps(marks []string) (steps []string) {
 		case task.MarkQuarantined:
 			id, _, _ := strings.Cut(of, "/")
 			step = "`runnerd connectors diff " + id + "` shows what changed since its tools were accepted"
-		case task.MarkConnectorDown:
+		case task.MarkNoReadTools:
+			step = "connector " + of + " was left out: none of its tools is classed read; `runnerd connectors tools " + of + " --suggest` proposes classes"
+		case task.MarkConnectorDown, task.MarkRequiredDown:
 			step = "`runnerd connectors` shows why " + of + " is down"
 		}
 		if step != "" && !slices.Contains(steps, step) {

@@ -44,6 +44,8 @@ type World struct {
 	OnFreshen func()
 	// StaleFiles are said to be broken on disk.
 	StaleFiles []string
+	// LostFiles are connector files that are broken and have no last good revision.
+	LostFiles map[string]string
 	// Before and After are called around what the loop does; see Hook.
 	Before, After Hook
 	Log           *zap.Logger
@@ -135,6 +137,9 @@ func (w *World) NewID() string {
 
 // Stale implements agentloop.Files.
 func (w *World) Stale(string) []string { return w.StaleFiles }
+
+// Lost implements agentloop.Files.
+func (w *World) Lost() map[string]string { return w.LostFiles }
 
 // Freshen implements agentloop.Files.
 func (w *World) Freshen(context.Context, string) error {
