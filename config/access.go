@@ -62,13 +62,9 @@ func lsign(path string) signature {
 	return sig
 }
 
-// How long a file must have been at rest before it is believed, and how long to
-// wait for that. The first is longer than the clock that stamps files ticks, so
-// that a later edit cannot leave the signature as it was.
-const (
-	restTime = 30 * time.Millisecond
-	restWait = time.Second
-)
+// restTime is longer than the clock that stamps files ticks: what has not changed
+// for so long cannot change and keep its signature.
+const restTime = 30 * time.Millisecond
 
 // reader reads the files of one config directory for one load.
 type reader struct {
@@ -77,7 +73,9 @@ type reader struct {
 	uid  uint32
 	// ownGroup is the group that a user's own files belong to.
 	ownGroup func(uid uint32) (gid uint32, known bool)
-	// patience is until when to wait for files that are being written.
+	// rest is how long a file must not have changed to be a revision, patience until
+	// when to wait for that.
+	rest     time.Duration
 	patience time.Time
 }
 
@@ -86,9 +84,13 @@ type reader struct {
 func (r *reader) read(rel string) ([]byte, signature, *Problem) {
 	for {
 		content, sig, problem := r.readOnce(rel)
-		moving := problem != nil && problem.What == fileMoved || problem == nil && sig.fresh(time.Now())
-		if !moving || time.Now().After(r.patience) {
+		now := time.Now()
+		moved := problem != nil && problem.What == fileMoved
+		if !moved && (problem != nil || !sig.fresh(now, r.rest)) {
 			return content, sig, problem
+		}
+		if now.After(r.patience) {
+			return nil, sig, &Problem{File: rel, What: "still being written", Hint: "it counts once it has not changed for " + r.rest.String()}
 		}
 		time.Sleep(restTime)
 	}
@@ -96,11 +98,10 @@ func (r *reader) read(rel string) ([]byte, signature, *Problem) {
 
 const fileMoved = "file changed while it was read"
 
-// fresh tells whether the last change is so near that another one could leave
-// the same signature.
-func (s signature) fresh(now time.Time) bool {
+// fresh tells whether the last change is nearer than that.
+func (s signature) fresh(now time.Time, rest time.Duration) bool {
 	age := now.Sub(time.Unix(0, s.mtime))
-	return s.exists() && age >= 0 && age < restTime
+	return s.exists() && age >= 0 && age < rest
 }
 
 // unsettled is a signature that equals no file's, so that it is looked at again.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -229,11 +230,50 @@ func BenchmarkFreshen(b *testing.B) {
 	d := newDir(b, base(map[string]string{"connectors.d/a.yaml": "mcpServers: {a: {command: x}}\n", "runnerd.yaml": "limits: {runs_per_day: 5}\n"}))
 	l := d.loader()
 	load(b, l)
-	time.Sleep(2 * restTime)
+	time.Sleep(300 * time.Millisecond)
 	load(b, l)
 	for b.Loop() {
 		if changed, _, err := l.Freshen(context.Background(), "good"); changed || err != nil {
 			b.Fatal(changed, err)
 		}
+	}
+}
+
+// TestRest (U13): a file that changed within the time of rest is not yet a revision,
+// whoever asks: a load, as SIGHUP makes one, and Freshen.
+func TestRest(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		look func(l *Loader) (*Set, error)
+	}{
+		{"U13 load", func(l *Loader) (*Set, error) { return l.Load(context.Background()) }},
+		{"U13 freshen", func(l *Loader) (*Set, error) {
+			_, set, err := l.Freshen(context.Background(), "a")
+			return set, err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDir(t, base(map[string]string{"tasks/a.md": "---\n---\nW-8000\n"}))
+			file := filepath.Join(d.path, "tasks/a.md")
+			rested := time.Now().Add(-2 * time.Hour)
+			try(t, filepath.Walk(d.path, func(path string, _ os.FileInfo, err error) error {
+				return errors.Join(err, os.Chtimes(path, rested, rested))
+			}))
+			l := d.loader(func(o *Options) { o.Settle, o.MaxSettle = time.Hour, 50*time.Millisecond })
+			load(t, l)
+			d.write("tasks/a.md", "---\n---\nW-90") // the rest is still to come
+			set, err := c.look(l)
+			try(t, err)
+			if got := set.Tasks["a"].Task.Prompt; got != "W-8000" || len(set.Problems) != 1 || !strings.Contains(set.Problems[0].Error(), "being written") {
+				t.Errorf("in the midst of writing: prompt %q, problems %v", got, set.Problems)
+			}
+			d.write("tasks/a.md", "---\n---\nW-9012\n")
+			try(t, os.Chtimes(file, rested.Add(time.Minute), rested.Add(time.Minute)))
+			set, err = c.look(l)
+			try(t, err)
+			if got := set.Tasks["a"].Task.Prompt; got != "W-9012" || len(set.Problems) != 0 {
+				t.Errorf("at rest: prompt %q, problems %v", got, set.Problems)
+			}
+		})
 	}
 }

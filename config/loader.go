@@ -38,8 +38,9 @@ type Options struct {
 	// LoadTimeout bounds one load, with a millisecond more for each file, and before
 	// it the wait for another load; default 10 s.
 	LoadTimeout time.Duration
-	// Settle is how long the directory must be quiet before Watch reports, and
-	// MaxSettle how long a report can be put off; default 200 ms and 2 s.
+	// Settle is how long the directory must be quiet before Watch reports, and a file
+	// before any load takes it for a revision. MaxSettle is how long that can put off
+	// a report or a load; default 200 ms and 2 s.
 	Settle, MaxSettle time.Duration
 	// Poll is how often Watch looks by itself at least, but where very many files
 	// make that dear; default 30 s.
@@ -184,7 +185,8 @@ func (l *Loader) load(ctx context.Context) (*state, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.LoadTimeout+time.Duration(len(found.files))*time.Millisecond)
 	defer cancel()
 	now := time.Now()
-	r := &reader{dir: l.opts.Dir, root: root, uid: uint32(os.Geteuid()), ownGroup: remembered(primaryGroup), patience: now.Add(restWait)}
+	r := &reader{dir: l.opts.Dir, root: root, uid: uint32(os.Geteuid()), ownGroup: remembered(primaryGroup),
+		rest: max(restTime, l.opts.Settle), patience: now.Add(l.opts.MaxSettle)}
 	if err := l.readAll(ctx, r, found.files); err != nil {
 		return nil, err
 	}
@@ -201,7 +203,7 @@ func (l *Loader) load(ctx context.Context) (*state, error) {
 // watchCommon notes what every task's decisions depend on, absent files too.
 func (l *Loader) watchCommon(st *state, found *scan, now time.Time) {
 	dir := found.connectorsDir
-	if dir.fresh(now) {
+	if dir.fresh(now, restTime) {
 		dir = unsettled
 	}
 	st.common = append(st.common, watched{filepath.Join(l.opts.Dir, connectorsDir), dir})
@@ -394,7 +396,7 @@ func (l *Loader) readAll(ctx context.Context, r *reader, files []file) error {
 func readFile(r *reader, f file, old *cached) *cached {
 	content, sig, problem := r.read(f.rel)
 	c := &cached{sig: sig, access: problem}
-	if sig.fresh(time.Now()) || !sig.exists() {
+	if sig.fresh(time.Now(), r.rest) || !sig.exists() {
 		c.sig = unsettled
 	}
 	if problem != nil {

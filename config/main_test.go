@@ -45,7 +45,7 @@ func (d dir) remove(name string) {
 }
 
 func (d dir) loader(set ...func(*Options)) *Loader {
-	opts := Options{Dir: d.path}
+	opts := Options{Dir: d.path, Settle: restTime} // most tests need no more
 	for _, s := range set {
 		s(&opts)
 	}
