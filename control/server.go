@@ -64,9 +64,10 @@ type Options struct {
 	ToolSupport func(ctx context.Context, session string) (ToolSupport, error)
 	// Healthy answers /healthz; nil is always healthy.
 	Healthy func(ctx context.Context) error
-	// Daemon, ConfigDir and StateDir are shown by /api/status.
+	// Daemon, ConfigDir, StateDir and the zone are shown by /api/status.
 	Daemon              DaemonView
 	ConfigDir, StateDir string
+	Zone, ZoneFrom      string
 	// Metrics answers /metrics; nil has none.
 	Metrics http.Handler
 	// Changed, if not nil, is sent to when something was stored, which makes the

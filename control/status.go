@@ -20,11 +20,14 @@ type DaemonView struct {
 
 // StatusView is `status --json`.
 type StatusView struct {
-	Daemon   DaemonView `json:"daemon"`
-	Config   string     `json:"config"`
-	State    string     `json:"state"`
-	Problems []string   `json:"problems"`
-	Tasks    []TaskRow  `json:"tasks"`
+	Daemon DaemonView `json:"daemon"`
+	Config string     `json:"config"`
+	State  string     `json:"state"`
+	// Zone is the daemon's time zone, ZoneFrom where that was found.
+	Zone     string    `json:"zone"`
+	ZoneFrom string    `json:"zone_from"`
+	Problems []string  `json:"problems"`
+	Tasks    []TaskRow `json:"tasks"`
 	// Active are the runs that have not ended, Trouble the last runs that ended
 	// other than ok.
 	Active  []RunRow `json:"active"`
@@ -108,7 +111,7 @@ func (s *Server) status(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	v := StatusView{
-		Daemon: s.o.Daemon, Config: s.o.ConfigDir, State: s.o.StateDir,
+		Daemon: s.o.Daemon, Config: s.o.ConfigDir, State: s.o.StateDir, Zone: s.o.Zone, ZoneFrom: s.o.ZoneFrom,
 		Problems: append([]string{}, s.o.Files.Problems()...), Trouble: []RunRow{},
 	}
 	list, last, pauses, err := s.taskRows(ctx)

@@ -65,15 +65,16 @@ func (c doctorCmd) Run(ctx context.Context, a *app) error {
 
 // examineClock tells whether the kernel says that its clock is kept right.
 func (a *app) examineClock() finding {
-	zone, err := a.zone(a.getenv)
+	zone, from, err := a.findZone(a.getenv)
 	if err != nil {
 		return finding{"clock", fault, err.Error()}
 	}
+	said := "zone " + zone.String() + " (" + from + ")"
 	var tx unix.Timex
 	if _, err := unix.Adjtimex(&tx); err == nil && tx.Status&unix.STA_UNSYNC != 0 {
-		return finding{"clock", warning, "zone " + zone.String() + "; no time service keeps it right (systemd-timesyncd or chrony does)"}
+		return finding{"clock", warning, said + "; no time service keeps it right (systemd-timesyncd or chrony does)"}
 	}
-	return finding{"clock", sound, "zone " + zone.String() + ", kept right by a time service"}
+	return finding{"clock", sound, said + ", kept right by a time service"}
 }
 
 // lowSpace is how little free space is worth a warning.

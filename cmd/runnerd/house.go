@@ -38,6 +38,7 @@ type house struct {
 	settings Settings
 	log      *zap.Logger
 	zone     *time.Location
+	zoneFrom string
 	every    time.Duration
 
 	secrets *config.Resolver
@@ -81,7 +82,7 @@ func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err err
 			err = errors.Join(err, h.close())
 		}
 	}()
-	if h.zone, err = a.zone(a.getenv); err != nil {
+	if h.zone, h.zoneFrom, err = a.findZone(a.getenv); err != nil {
 		return h, &exit{task.ExitUsage, err}
 	}
 	if h.log, err = newLogger(a.Settings, logTo, h.redact, a.getenv); err != nil {

@@ -79,6 +79,8 @@ type app struct {
 	// the kernel's help, and what is listened on instead of a socket.
 	dial func(context.Context, task.Connector) (mcp.Transport, error)
 	poll time.Duration
+	// root stands in for / where the machine's zone is looked up.
+	root string
 	// every stands in for everyMinute, in a test that plays weeks.
 	every    time.Duration
 	listener func() net.Listener

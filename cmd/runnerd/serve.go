@@ -117,7 +117,8 @@ func (h *house) serve(ctx context.Context, a *app, signals <-chan os.Signal) err
 	})
 	if err = starting(life, signals, h.up); err == nil {
 		h.say(notify.Ready(h.summary()))
-		h.log.Info("ready", zap.String("version", versionText()), zap.String("config", h.settings.ConfigDir), zap.String("state", h.settings.StateDir))
+		h.log.Info("ready", zap.String("version", versionText()), zap.String("config", h.settings.ConfigDir), zap.String("state", h.settings.StateDir),
+			zap.String("zone", h.zone.String()), zap.String("zone_from", h.zoneFrom))
 		h.obey(life, notify, signals)
 	}
 	h.say(notify.Stopping("stopping"))

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -34,7 +33,7 @@ type Settings struct {
 
 	Workers  int           `env:"WORKERS, default=4" help:"runs at the same time"`
 	Grace    time.Duration `env:"SHUTDOWN_GRACE, default=20s" help:"how long runs may go on after SIGTERM"`
-	Timezone string        `env:"TIMEZONE" help:"IANA zone of tasks that name none; default: the machine's"`
+	Timezone string        `env:"TIMEZONE" help:"IANA zone of tasks that name none; default: TZ, /etc/localtime, /etc/timezone"`
 }
 
 // readSettings reads the environment once and fills in the places that systemd
@@ -146,28 +145,4 @@ func (s *Settings) protected(get func(string) string) []string {
 		paths = append(paths, dsn, dsn+"-wal", dsn+"-shm", dsn+"-journal", dsn+".lock")
 	}
 	return paths
-}
-
-// zone is the daemon's: RUNNERD_TIMEZONE, else TZ, else what /etc/localtime
-// links to, else UTC. A name is needed, because it is stored with each task.
-func (s *Settings) zone(get func(string) string) (*time.Location, error) {
-	name := s.Timezone
-	if name == "" {
-		name = strings.TrimPrefix(get("TZ"), ":")
-	}
-	if name == "" {
-		if target, err := os.Readlink("/etc/localtime"); err == nil {
-			if _, after, ok := strings.Cut(target, "zoneinfo/"); ok {
-				name = after
-			}
-		}
-	}
-	if name == "" {
-		name = "UTC"
-	}
-	zone, err := time.LoadLocation(name)
-	if err != nil || name == "Local" {
-		return nil, fmt.Errorf("time zone %q is not an IANA name; set RUNNERD_TIMEZONE, for example to Europe/Berlin", name)
-	}
-	return zone, nil
 }

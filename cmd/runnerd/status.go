@@ -38,8 +38,12 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 	if err != nil {
 		return control.StatusView{}, err
 	}
+	zone, from, err := a.findZone(a.getenv)
+	if err != nil {
+		return control.StatusView{}, &exit{task.ExitUsage, err}
+	}
 	v := control.StatusView{
-		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Problems: problemLines(i.set.Problems),
+		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: problemLines(i.set.Problems),
 		Active: []control.RunRow{}, Trouble: []control.RunRow{},
 	}
 	if err := a.together(ctx); err != nil {
@@ -78,6 +82,7 @@ func printStatus(a *app, v control.StatusView) {
 		fmt.Fprintln(a.out, "daemon    NOT running; nothing fires until `runnerd serve` does")
 	}
 	fmt.Fprintf(a.out, "config    %s: %s, %s\nstate     %s\n", v.Config, count(len(v.Tasks), "task"), count(len(v.Problems), "problem"), v.State)
+	fmt.Fprintf(a.out, "zone      %s (%s)\n", v.Zone, v.ZoneFrom)
 	if v.Paused != "" {
 		fmt.Fprintf(a.out, "paused    everything: %s; `runnerd resume --all` ends it\n", v.Paused)
 	}
