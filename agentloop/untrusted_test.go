@@ -55,3 +55,26 @@ func TestUntrustedTextOfAnEarlierRun(t *testing.T) {
 		})
 	}
 }
+
+// I18: a connector of which nothing is known counts as untrusted, private and
+// egress, so a second read of it asks; its flags say otherwise.
+func TestUnknownConnectorCountsAsUntrusted(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags task.List[policy.Flag]
+		codes []policy.Code
+	}{
+		{"nothing written", task.List[policy.Flag]{}, []policy.Code{"", policy.CodeNeedsApproval, ""}},
+		{"flags: []", task.ListOf[policy.Flag](), []policy.Code{"", "", ""}},
+		{"flags: [untrusted]", task.ListOf(policy.Flag{Kind: policy.FlagUntrusted}), []policy.Code{"", "", ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := looptest.New(t)
+			w.Unflagged = true
+			w.Server("desk", policy.Fields{Classes: deskClasses, Flags: c.flags}, deskTools()...)
+			w.Task(task.Task{ID: "brief"}, policy.Fields{Allow: grants("desk/note")})
+			w.Answers(looptest.Ask(look, `{"n":1}`), looptest.Ask(look, `{"n":2}`, note, hello), looptest.Say("done"))
+			codes(t, w.Run("brief"), c.codes...)
+		})
+	}
+}

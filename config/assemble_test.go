@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -318,6 +319,20 @@ func TestParseDuration(t *testing.T) {
 	for _, s := range []string{"", "5", "-1s", "1w", "s", "1 h", "99999999d", "1e3s"} {
 		if got, err := ParseDuration(s); err == nil {
 			t.Errorf("%q: %v, want an error", s, got)
+		}
+	}
+}
+
+// I18: flags of single tools come on top of what a connector has without them; only
+// its own `flags:` replace that.
+func TestToolFlagsAlone(t *testing.T) {
+	d := newDir(t, base(map[string]string{"connectors.yaml": "mcpServers:\n" +
+		"  files: {builtin: files, root: /srv, tool_flags: {read_file: [untrusted]}}\n  memory: {builtin: memory, flags: []}\n" +
+		"  mail: {command: my-mail, tool_flags: {read: [untrusted]}}\n"}))
+	s := load(t, d.loader())
+	for id, want := range map[string]string{"files": "[{ private} {read_file untrusted}]", "memory": "[]", "mail": "[{ untrusted} {  private} { egress} {read untrusted}]"} {
+		if got := fmt.Sprint(s.Connectors[id].Policy.Flags.Items()); strings.ReplaceAll(got, "  ", " ") != strings.ReplaceAll(want, "  ", " ") {
+			t.Errorf("%s: flags %s, want %s (%v)", id, got, want, texts(s.Problems))
 		}
 	}
 }

@@ -224,6 +224,9 @@ func (k connectorKeys) policy() policy.Fields {
 	}
 	if k.Flags != nil || k.ToolFlags != nil {
 		flags := []policy.Flag{}
+		if k.Flags == nil { // flags of single tools come on top of what holds without them
+			flags = append(flags, policy.DefaultFlags(*f.Origin)...)
+		}
 		for _, kind := range values(k.Flags) {
 			flags = append(flags, policy.Flag{Kind: kind})
 		}

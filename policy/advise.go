@@ -181,29 +181,43 @@ func (a *adviser) toolNames(c Connected, rules ConnectorRules) {
 	}
 }
 
-// hints finds tools that the operator classed lower than the server hints. The
-// operator's word stands.
+// hints finds tools that count as reads by the operator's or the catalogue's word
+// although the server's hint or their own name says that they do something. That
+// word stands.
 func (a *adviser) hints(c Connected, rules ConnectorRules) {
 	for _, t := range uniqueTools(c.Tools) {
-		class, pattern, ok := operatorClass(rules.Classes, t.Name)
-		if !ok || class != ClassRead || hint(t.Annotations.ReadOnly) {
+		class, from, ok := statedClass(rules, t.Name)
+		if !ok || class != ClassRead {
 			continue
 		}
-		says := ""
-		switch {
-		case hint(t.Annotations.Destructive):
-			says = "destructive"
-		case t.Annotations.ReadOnly != nil:
-			says = "not read-only"
-		default:
-			continue
+		where := "connector " + c.ID + ": classes"
+		if says := contradicts(t.Annotations); says != "" {
+			a.add(Advice{
+				SeverityWarning, where,
+				fmt.Sprintf("%s is classed read by %s, but the server calls it %s; the entry stands", t.Name, from, says),
+				task.MarkHintContradicts + ":" + c.ID + "/" + t.Name,
+			})
+		} else if word := effect(t.Name); word != "" {
+			a.add(Advice{
+				SeverityWarning, where,
+				fmt.Sprintf("%s is classed read by %s, but its name says %q; the entry stands: a read is called without a grant", t.Name, from, word), "",
+			})
 		}
-		a.add(Advice{
-			SeverityWarning, "connector " + c.ID + ": classes",
-			fmt.Sprintf("%s is classed read by entry %s, but the server calls it %s; the entry stands", t.Name, quote(pattern), says),
-			task.MarkHintContradicts + ":" + c.ID + "/" + t.Name,
-		})
 	}
+}
+
+// contradicts says what a server's hints call a tool that counts as a read, if not
+// that.
+func contradicts(hints task.Annotations) string {
+	switch {
+	case hint(hints.ReadOnly):
+		return ""
+	case hint(hints.Destructive):
+		return "destructive"
+	case hints.ReadOnly != nil:
+		return "not read-only"
+	}
+	return ""
 }
 
 func (a *adviser) leftOut(c Connected) {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 	"sort"
 
@@ -31,13 +30,8 @@ func (c Class) known() Class {
 // highest class wins); then the shipped catalogue; then, only where the operator
 // trusts the server's annotations, its read-only hint; else exec.
 func Classify(rules ConnectorRules, tool task.Tool) (Class, string) {
-	if class, pattern, ok := operatorClass(rules.Classes, tool.Name); ok {
-		return class, fmt.Sprintf("classes entry %s", pattern)
-	}
-	if entry, key := catalogued(rules.Origin); entry != nil {
-		if class, ok := entry.classes[tool.Name]; ok {
-			return class, "catalogue entry " + key
-		}
+	if class, from, ok := statedClass(rules, tool.Name); ok {
+		return class, from
 	}
 	if !rules.TrustAnnotations {
 		return ClassExec, "nothing says what it does"
@@ -46,6 +40,19 @@ func Classify(rules ConnectorRules, tool task.Tool) (Class, string) {
 		return ClassRead, "the server's readOnlyHint, which trust_annotations believes"
 	}
 	return ClassWrite, "no readOnlyHint of the server, which trust_annotations believes"
+}
+
+// statedClass is the class that the operator or the catalogue states for a tool.
+func statedClass(rules ConnectorRules, tool string) (class Class, from string, ok bool) {
+	if class, pattern, ok := operatorClass(rules.Classes, tool); ok {
+		return class, "classes entry " + pattern, true
+	}
+	if entry, key := catalogued(rules.Origin); entry != nil {
+		if class, ok := entry.classes[tool]; ok {
+			return class, "catalogue entry " + key, true
+		}
+	}
+	return "", "", false
 }
 
 func hint(b *bool) bool { return b != nil && *b }
@@ -71,7 +78,7 @@ func operatorClass(classes map[string]Class, tool string) (class Class, pattern 
 
 // HasFlag tells whether a tool carries a flag (untrusted, private or egress), its
 // own or its connector's. Flags that the operator declared, an empty list
-// included, replace the catalogue's.
+// included, replace the default ones.
 func HasFlag(rules ConnectorRules, tool, kind string) bool {
 	return slices.ContainsFunc(flagsOf(rules), func(f Flag) bool {
 		return f.Kind == kind && (f.Tool == "" || MatchGlob(f.Tool, tool))
@@ -82,10 +89,24 @@ func flagsOf(rules ConnectorRules) []Flag {
 	if rules.Flags != nil {
 		return rules.Flags
 	}
-	if entry, _ := catalogued(rules.Origin); entry != nil {
+	return DefaultFlags(rules.Origin)
+}
+
+// DefaultFlags are those of a connector for which the operator declared none: the
+// catalogue's, and every one where no catalogue knows it. What nobody vouches for
+// may bring in a stranger's text, show what is private and send it away.
+func DefaultFlags(origin Origin) []Flag {
+	if entry, _ := catalogued(origin); entry != nil {
 		return entry.flags
 	}
-	return nil
+	return []Flag{{Kind: FlagUntrusted}, {Kind: FlagPrivate}, {Kind: FlagEgress}}
+}
+
+// Unflagged tells whether the connector has its flags only because nothing is
+// known of it.
+func Unflagged(rules ConnectorRules) bool {
+	entry, _ := catalogued(rules.Origin)
+	return rules.Flags == nil && entry == nil
 }
 
 // disabled answers the disabled_tools entry that switches the tool off, or "".

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"runnerd/task"
@@ -130,5 +131,91 @@ func TestRulesOf(t *testing.T) {
 	}
 	if r := RulesOf(Fields{Pin: &strict, Flags: task.ListOf[Flag]()}); r.Pin != PinStrict || r.Flags == nil {
 		t.Errorf("of strict and no flags: %+v", r)
+	}
+}
+
+// W7: a read whose name or hints say otherwise is named; the class stands.
+func TestAdviseOnReadsThatDoSomething(t *testing.T) {
+	yes, no := true, false
+	hinted := func(name string, readOnly, destructive *bool) task.Tool {
+		d := tool(name)
+		d.Annotations = task.Annotations{ReadOnly: readOnly, Destructive: destructive}
+		return d
+	}
+	for _, c := range []struct {
+		tool  task.Tool
+		rules ConnectorRules
+		want  string
+	}{
+		{tool("mark_as_read"), rulesWith(map[string]Class{"mark_*": ClassRead}), `by classes entry mark_*, but its name says "mark"`},
+		{tool("send_message"), rulesWith(map[string]Class{"*": ClassRead}), `its name says "send"`},
+		{tool("deleteDraft"), rulesWith(map[string]Class{"deleteDraft": ClassRead}), `its name says "delete"`},
+		{tool("get_or_create_label"), rulesWith(map[string]Class{"*": ClassRead}), `its name says "create"`},
+		{tool("read_and_mark"), rulesWith(map[string]Class{"*": ClassRead}), `its name says "mark"`},
+		{hinted("look", nil, &yes), rulesWith(map[string]Class{"*": ClassRead}), "the server calls it destructive"},
+		{hinted("fetch", &no, nil), ConnectorRules{Pin: PinFirstUse, Origin: Origin{Package: "mcp-server-fetch"}}, "by catalogue entry mcp-server-fetch, but the server calls it not read-only"},
+		{tool("get_send_status"), rulesWith(map[string]Class{"*": ClassRead}), ""},
+		{tool("query"), rulesWith(map[string]Class{"*": ClassRead}), ""},
+		{hinted("mark_as_read", &yes, nil), rulesWith(map[string]Class{"*": ClassRead}), `its name says "mark"`},
+		{tool("send_message"), rulesWith(map[string]Class{"*": ClassWrite}), ""},
+		{hinted("look", &yes, nil), rulesWith(map[string]Class{"*": ClassRead}), ""},
+	} {
+		e := Effective{Task: "t", Connectors: map[string]ConnectorRules{"x": c.rules}}
+		got := ""
+		for _, a := range Advise(e, []Connected{{ID: "x", Up: true, Tools: []task.Tool{c.tool}}}) {
+			if strings.HasSuffix(a.Where, ": classes") {
+				got += a.Text
+			}
+		}
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.tool.Name, got, c.want)
+		}
+	}
+	for key, entry := range catalogue() {
+		for _, name := range entry.Read {
+			if word := effect(name); word != "" {
+				t.Errorf("catalogue entry %s: the read %s says %q", key, name, word)
+			}
+		}
+	}
+	s := SuggestClasses(ConnectorRules{}, []task.Tool{hinted("mark_as_read", &yes, nil)})[0]
+	if s.Class != ClassWrite || !strings.Contains(s.Why, "although the server calls it read-only") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// I18: what nobody vouches for counts as all three, until the operator writes flags.
+func TestUnflagged(t *testing.T) {
+	all := []string{FlagUntrusted, FlagPrivate, FlagEgress}
+	for _, c := range []struct {
+		name      string
+		rules     ConnectorRules
+		want      []string
+		unflagged bool
+	}{
+		{"unknown", ConnectorRules{}, all, true},
+		{"unknown package", ConnectorRules{Origin: Origin{Package: "my-mail"}}, all, true},
+		{"unknown host", ConnectorRules{Origin: Origin{URL: "https://mail.example.com/mcp"}}, all, true},
+		{"a known package elsewhere", ConnectorRules{Origin: Origin{URL: "http://mcp.notion.com/mcp"}}, all, true},
+		{"flags: []", ConnectorRules{Flags: []Flag{}}, nil, false},
+		{"one flag", ConnectorRules{Flags: []Flag{{Kind: FlagPrivate}}}, []string{FlagPrivate}, false},
+		{"builtin", ConnectorRules{Origin: Origin{Package: "builtin:files"}}, []string{FlagPrivate}, false},
+		{"catalogued, no flags", ConnectorRules{Origin: Origin{Package: "mcp-server-time"}}, nil, false},
+	} {
+		var got []string
+		for _, kind := range all {
+			if HasFlag(c.rules, "look", kind) {
+				got = append(got, kind)
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(c.want, " ") || Unflagged(c.rules) != c.unflagged {
+			t.Errorf("%s: %v, unflagged %t", c.name, got, Unflagged(c.rules))
+		}
+	}
+	look := ConnectorRules{Classes: map[string]Class{"look": ClassRead}}
+	text := FlagAdvice(look, Connected{ID: "x", Up: true, Tools: []task.Tool{tool("look"), tool("wipe")}})
+	hasText(t, "advice", text, "`flags: [untrusted, private, egress]`", "`flags: []`", "(x/look)")
+	if text := FlagAdvice(rulesWith(nil), Connected{ID: "x"}); text != "" {
+		t.Error(text)
 	}
 }

@@ -24,9 +24,9 @@ func annotated(name string, readOnly, destructive bool) task.Tool {
 	return t
 }
 
-// rulesWith is a connector whose definitions are accepted on first use.
+// rulesWith is a connector without flags whose definitions are accepted on first use.
 func rulesWith(classes map[string]Class) ConnectorRules {
-	return ConnectorRules{Classes: classes, Pin: PinFirstUse}
+	return ConnectorRules{Classes: classes, Pin: PinFirstUse, Flags: []Flag{}}
 }
 
 // fixture is a task with three connectors, nothing granted.
@@ -36,7 +36,7 @@ func fixture() Effective {
 		OnAsk: OnAskDeny, Limits: DefaultLimits(),
 		Sources: map[string]Layer{"allow": LayerFile, "deny": LayerFile},
 		Connectors: map[string]ConnectorRules{
-			"files":   {Classes: map[string]Class{"read_file": ClassRead, "write_file": ClassWrite, "delete_file": ClassExec}, Pin: PinFirstUse, Origin: Origin{Root: "/srv/reports"}},
+			"files":   {Classes: map[string]Class{"read_file": ClassRead, "write_file": ClassWrite, "delete_file": ClassExec}, Pin: PinFirstUse, Flags: []Flag{}, Origin: Origin{Root: "/srv/reports"}},
 			"mail":    rulesWith(map[string]Class{"search": ClassRead, "send_*": ClassExec}),
 			"browser": rulesWith(map[string]Class{"x__y__z": ClassRead}),
 		},

@@ -29,6 +29,30 @@ var execWords = []string{
 	"refund", "send", "forget", "revoke", "grant", "force", "push",
 }
 
+// effectWords are those of what changes something; execWords do more.
+var effectWords = []string{
+	"mark", "archive", "create", "update", "write", "edit", "set", "add", "insert", "move", "rename", "reply", "forward", "save", "upload",
+	"append", "close", "submit", "book", "cancel", "accept", "decline", "subscribe", "unsubscribe", "invite", "share", "approve", "buy",
+}
+
+// effect is a word of the name that says that the tool does something, unless a
+// word of reading comes before it: get_send_status, but not get_or_create_label.
+func effect(name string) string {
+	words := nameWords(name)
+	for i, w := range words {
+		switch {
+		case slices.Contains(effectWords, w), slices.Contains(execWords, w) && !slices.Contains(askingWords, w):
+			return w
+		case slices.Contains(readWords, w) && !(i+1 < len(words) && slices.Contains([]string{"or", "and"}, words[i+1])):
+			return ""
+		}
+	}
+	return ""
+}
+
+// askingWords may read or not.
+var askingWords = []string{"query", "sql", "run", "command", "evaluate", "eval"}
+
 // SuggestClasses proposes a class for each tool from the server's annotations and
 // from the words of its name. Where they disagree the higher class is proposed.
 func SuggestClasses(rules ConnectorRules, tools []task.Tool) []Suggestion {
@@ -54,8 +78,12 @@ func suggest(t task.Tool) (Class, string) {
 		return ClassExec, fmt.Sprintf("its name says %q", danger)
 	case hint(t.Annotations.Destructive) && !readOnly:
 		return ClassExec, "the server calls it destructive"
+	case readOnly && effect(t.Name) != "":
+		return ClassWrite, fmt.Sprintf("its name says %q although the server calls it read-only", effect(t.Name))
 	case readOnly:
 		return ClassRead, "the server calls it read-only"
+	case looks != "" && effect(t.Name) != "":
+		return ClassWrite, fmt.Sprintf("its name says %q", effect(t.Name))
 	case looks != "" && t.Annotations.ReadOnly == nil:
 		return ClassRead, fmt.Sprintf("its name says %q and the server says nothing; read its description first", looks)
 	case looks != "":

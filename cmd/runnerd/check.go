@@ -100,6 +100,11 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 			}
 		}
 	}
+	unflagged, err := i.unflagged(ctx, rules, connected)
+	if err != nil {
+		return r, err
+	}
+	r.Warnings = append(r.Warnings, unflagged...)
 	r.Problems = append(r.Problems, i.brokenScripts()...)
 	for _, id := range i.set.TaskIDs() {
 		t, err := i.checkTask(ctx, i.set.Tasks[id].Task, rules, connected)
@@ -175,6 +180,21 @@ func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpoli
 	c.Errors = append(c.Errors, undeliverable(t)...)
 	c.Tools = policy.Explain(eff, list)
 	return c, nil
+}
+
+// unflagged finds connectors of which neither the operator nor the catalogue says
+// what their tools do with text.
+func (i *inspection) unflagged(ctx context.Context, rules *taskpolicy.Store, connected map[string]policy.Connected) (warnings []string, err error) {
+	for _, id := range i.set.ConnectorIDs() {
+		own, err := connectorRules(ctx, rules, id)
+		if err != nil {
+			return nil, err
+		}
+		if text := policy.FlagAdvice(own, connected[id]); text != "" {
+			warnings = append(warnings, fmt.Sprintf("%s: connector %s: %s", i.set.Connectors[id].File, id, text))
+		}
+	}
+	return warnings, nil
 }
 
 // brokenScripts finds models whose script cannot be played.

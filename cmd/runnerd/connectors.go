@@ -145,7 +145,11 @@ func (c connectorsToolsCmd) suggest(a *app, rules policy.ConnectorRules, tools [
 			return err
 		}
 	}
-	return nil
+	if !policy.Unflagged(rules) {
+		return nil
+	}
+	_, err := fmt.Fprintln(a.out, "flags: [untrusted, private, egress]  # assumed, since nothing is known: leave out what is not true, [] if none is")
+	return err
 }
 
 type mcpCmd struct {

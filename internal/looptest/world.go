@@ -56,6 +56,9 @@ type World struct {
 	// Ceiling is the daemon's own deny; Sync puts it into force.
 	Ceiling task.List[policy.Grant]
 
+	// Unflagged leaves connectors without flags as they are in a file.
+	Unflagged bool
+
 	mu       sync.Mutex
 	asked    *recorder
 	named    map[string]namedModel
@@ -203,9 +206,13 @@ func (w *World) Task(t task.Task, f policy.Fields) {
 	w.Policy(policy.ScopeTask, t.ID, f)
 }
 
-// Policy puts what a file says about a task, project or connector into force.
+// Policy puts what a file says about a task, project or connector into force. A
+// connector of which nothing is known has no flags, unless Unflagged is set.
 func (w *World) Policy(scope policy.Scope, id string, f policy.Fields) {
 	w.T.Helper()
+	if scope == policy.ScopeConnector && !f.Flags.Declared() && policy.Unflagged(policy.RulesOf(f)) && !w.Unflagged {
+		f.Flags = task.ListOf[policy.Flag]()
+	}
 	w.rows[scope][id] = f
 	w.must(w.Sync())
 }
