@@ -15,8 +15,8 @@ import (
 )
 
 // ask makes the model call of one step: bounded by what may still be spent,
-// repeated while the vendor asks for patience, and by the models that the spec
-// lists as fallback, never another. A fallback that answered stays for the rest of
+// repeated while the vendor asks for patience, and after an error that can pass by
+// the models that the spec lists as fallback, never another. A fallback that answered stays for the rest of
 // the attempt.
 func (a *attempt) ask(ctx context.Context, offer policy.Offer) (*llm.Response, error) {
 	failed := &modelFailure{}
@@ -36,8 +36,19 @@ func (a *attempt) ask(ctx context.Context, offer policy.Offer) (*llm.Response, e
 			return nil, err // not the model's doing
 		}
 		failed.add(name, err)
+		if !canPass(err) {
+			break
+		}
 	}
 	return nil, failed.end()
+}
+
+// canPass tells whether an error is of a kind that can pass: only then another
+// model may answer. A wrong key, a wrong request or an empty account would stay
+// unseen behind it.
+func canPass(err error) bool {
+	var e *llm.Error
+	return errors.As(err, &e) && e.Retryable()
 }
 
 // modelFailure gathers why no model answered.
@@ -50,7 +61,7 @@ type modelFailure struct {
 func (f *modelFailure) add(name string, err error) {
 	f.reasons = append(f.reasons, fmt.Sprintf("model %s: %s", name, err))
 	var e *llm.Error
-	if errors.As(err, &e) && e.Retryable() {
+	if canPass(err) && errors.As(err, &e) {
 		f.retryable = true
 		f.after = max(f.after, e.RetryAfter)
 	}
@@ -75,7 +86,7 @@ func (a *attempt) askModel(ctx context.Context, offer policy.Offer) (*llm.Respon
 		}
 		resp, err := a.next(ctx, req)
 		switch {
-		case err == nil && resp.Finish == llm.FinishContentFilter && len(resp.Calls) == 0:
+		case err == nil && resp.Finish == llm.FinishContentFilter:
 			return nil, a.filtered(ctx, resp)
 		case err == nil:
 			return resp, nil
@@ -106,20 +117,6 @@ func (a *attempt) filtered(ctx context.Context, resp *llm.Response) error {
 		return err
 	}
 	return &llm.Error{Kind: llm.ContentFilter, Message: "the vendor's content filter ended the answer"}
-}
-
-// next is one model call with its own deadline.
-func (a *attempt) next(ctx context.Context, req *llm.Request) (*llm.Response, error) {
-	if a.modelSpec.Timeout <= 0 {
-		return a.model.Next(ctx, req)
-	}
-	own, cancel := context.WithTimeout(ctx, a.modelSpec.Timeout)
-	defer cancel()
-	resp, err := a.model.Next(own, req)
-	if err != nil && own.Err() != nil && ctx.Err() == nil && llm.ErrorKind(err) == "" {
-		return nil, &llm.Error{Kind: llm.Timeout, Message: fmt.Sprintf("no answer within %s", a.modelSpec.Timeout), Err: err}
-	}
-	return resp, err
 }
 
 // recover says what can be done about a model error: change how it is asked, or

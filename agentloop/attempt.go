@@ -44,7 +44,7 @@ type attempt struct {
 	advised    bool
 	// What policy said last; checked before each spend.
 	limits      policy.Limits
-	day         policy.Limits
+	budgets     policy.Effective // for its limits per day
 	approvalTTL time.Duration
 	warned      map[string]bool
 	badRow      int // calls in a row that could not be made
@@ -222,8 +222,11 @@ func (a *attempt) append(ctx context.Context, msg *task.Message) error {
 }
 
 func (a *attempt) days() task.Days {
-	now := time.Now()
-	return task.Days{Task: now.In(a.zone).Format(time.DateOnly), Total: now.In(a.Zone).Format(time.DateOnly)}
+	now, project := time.Now(), a.spec.Project
+	if a.budgets.Task != "" {
+		project = a.budgets.Project
+	}
+	return task.Days{Task: now.In(a.zone).Format(time.DateOnly), Total: now.In(a.Zone).Format(time.DateOnly), Project: project}
 }
 
 // effective freshens the files that a decision depends on and reads the policy
@@ -241,7 +244,7 @@ func (a *attempt) effective(ctx context.Context) (policy.Effective, error) {
 
 // adopt puts the newest limits into force.
 func (a *attempt) adopt(eff policy.Effective) {
-	a.limits, a.day, a.approvalTTL = eff.Limits, eff.Day, eff.ApprovalTTL
+	a.limits, a.budgets, a.approvalTTL = eff.Limits, eff, eff.ApprovalTTL
 	a.wall.Reset(a.wallLeft())
 	for _, w := range eff.Warnings {
 		a.warnOnce("policy value ignored", w)

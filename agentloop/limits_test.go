@@ -211,14 +211,14 @@ func TestFallbackThatIsListed(t *testing.T) {
 	desk(w)
 	w.Spec.Fallback = []string{"missing", "backup"}
 	w.Task(task.Task{ID: "brief"}, policy.Fields{})
-	w.Named(task.ModelSpec{Name: "missing", ToolMode: "native"}, errorsOf(llm.Error{Kind: llm.NotFound, Message: "no such model"}))
+	w.Named(task.ModelSpec{Name: "missing", ToolMode: "native"}, errorsOf(llm.Error{Kind: llm.Timeout, Message: "no answer"}))
 	var got *llm.Request
 	w.Named(task.ModelSpec{Name: "backup", ToolMode: "none"}, looptest.ModelFunc(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
 		got = req
 		r := looptest.Say("done")
 		return &r, nil
 	}))
-	w.Use(errorsOf(llm.Error{Kind: llm.Auth, Message: "bad key"}))
+	w.Use(errorsOf(llm.Error{Kind: llm.Overloaded, Message: "busy"}))
 	r := w.Run("brief")
 	ended(t, r, task.StatusOK, "")
 	if last := r.Messages[len(r.Messages)-1]; last.Model != "backup" || !slices.Contains(r.Run.Marks, "fallback_model:backup") {
@@ -227,6 +227,45 @@ func TestFallbackThatIsListed(t *testing.T) {
 	if len(got.Tools) != 0 || !strings.Contains(got.System, "You have no tools") {
 		t.Errorf("a model without tools was given %v and told %q", got.Tools, got.System)
 	}
+}
+
+// D4: another model answers only where the first one's trouble can pass: behind it
+// a wrong key, a wrong request, an empty account or a refusal would stay unseen.
+func TestFallbackOnlyForWhatCanPass(t *testing.T) {
+	for kind, want := range map[llm.Kind]bool{
+		llm.Overloaded: true, llm.RateLimited: true, llm.Unreachable: true, llm.Timeout: true, llm.ServerError: true,
+		llm.CutStream: true, llm.Malformed: true, llm.UnknownEnd: true,
+		llm.Auth: false, llm.BadRequest: false, llm.NotFound: false, llm.ContentFilter: false, llm.Quota: false,
+		llm.ToolsUnsupported: false, llm.ContextOverflow: false, llm.Script: false, "a kind of tomorrow": false,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			w := world(t)
+			w.Spec.Fallback, w.Spec.ToolMode = []string{"backup"}, "native"
+			w.Task(task.Task{ID: "brief"}, policy.Fields{})
+			asked := false
+			w.Named(task.ModelSpec{Name: "backup"}, looptest.ModelFunc(func(context.Context, *llm.Request) (*llm.Response, error) {
+				asked = true
+				r := looptest.Say("done")
+				return &r, nil
+			}))
+			w.Use(errorsOf(llm.Error{Kind: kind, Message: "it said so"}))
+			r := w.Run("brief")
+			if asked != want || r.Run.HasMark(task.MarkFallbackModel) != want {
+				t.Errorf("the fallback was asked: %v, want %v; marks %v", asked, want, r.Run.Marks)
+			}
+			if !want {
+				ended(t, r, task.StatusFailed, "it said so")
+			}
+		})
+	}
+	t.Run("refusal in the answer", func(t *testing.T) {
+		w := world(t)
+		w.Spec.Fallback = []string{"backup"}
+		w.Task(task.Task{ID: "brief"}, policy.Fields{})
+		w.Named(task.ModelSpec{Name: "backup"}, errorsOf(llm.Error{Kind: llm.Overloaded, Message: "was asked"}))
+		w.Answers(llm.Response{Text: "No.", Finish: llm.FinishContentFilter})
+		ended(t, w.Run("brief"), task.StatusFailed, "content filter ended the answer")
+	})
 }
 
 func TestFailureOfEveryModelNamesEach(t *testing.T) {
@@ -263,10 +302,10 @@ func TestModelTimeout(t *testing.T) {
 func TestContentFilterIsPaidForAndFails(t *testing.T) {
 	w := world(t)
 	w.Task(task.Task{ID: "brief"}, policy.Fields{})
-	w.Answers(llm.Response{Text: "half a sen", Finish: llm.FinishContentFilter, Usage: task.Usage{Input: 70, Output: 7}})
+	w.Answers(llm.Response{Text: "half a sen", Finish: llm.FinishContentFilter, Usage: task.Usage{Input: 700, Output: 7}})
 	r := w.Run("brief")
 	ended(t, r, task.StatusFailed, "content filter")
-	if r.Run.Usage.Tokens() != 77 || r.Run.Output != "" {
+	if r.Run.Usage.Tokens() != 707 || r.Run.Output != "" {
 		t.Errorf("usage %+v, output %q", r.Run.Usage, r.Run.Output)
 	}
 }

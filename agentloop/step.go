@@ -47,11 +47,10 @@ func (a *attempt) spend(ctx context.Context, msg *task.Message) error {
 // message turns an answer into what is stored: redacted, priced, with the alias
 // table that its calls are to be read with.
 func (a *attempt) message(resp *llm.Response, offer policy.Offer) *task.Message {
-	usage := a.priced(resp.Usage)
 	msg := &task.Message{
 		Session: a.run.Session, Run: a.run.ID, Step: a.steps() + 1, Role: task.RoleAssistant,
-		Text: a.Redact.Text(resp.Text), At: time.Now(), Usage: &usage, Model: a.modelSpec.Name,
-		Opaque: resp.Opaque, Vendor: resp.Vendor,
+		Text: a.Redact.Text(resp.Text), At: time.Now(), Usage: &resp.Usage, Model: a.modelSpec.Name,
+		Reasoning: a.Redact.Text(resp.Reasoning), Opaque: resp.Opaque, Vendor: resp.Vendor,
 	}
 	if a.Redact.Find(string(resp.Opaque)) != "" {
 		msg.Opaque, msg.Vendor = nil, "" // it can be kept only byte for byte

@@ -52,8 +52,10 @@ type Store interface {
 	Retry(ctx context.Context, r task.Run) error
 	// StartWindow moves where the session's context begins, to just before seq.
 	StartWindow(ctx context.Context, session string, seq int64) error
-	// Spent is what was booked on that day, for the task and in all.
-	Spent(ctx context.Context, taskID string, days task.Days) (own, total task.Usage, err error)
+	// Book adds what a call cost that left no message, as Append does for one that did.
+	Book(ctx context.Context, days task.Days, run string, u task.Usage) error
+	// Spent is what was booked on that day, for the task, its project and in all.
+	Spent(ctx context.Context, taskID string, days task.Days) (task.DaySpend, error)
 }
 
 // Policies is the policy database as the loop sees it: one fresh read.

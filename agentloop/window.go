@@ -212,12 +212,11 @@ func (a *attempt) summarise(ctx context.Context, msgs []task.Message) (string, *
 	if err != nil {
 		return ruleSummary(msgs), nil
 	}
-	usage := a.priced(resp.Usage)
-	a.run.Usage = a.run.Usage.Add(usage)
+	a.run.Usage = a.run.Usage.Add(resp.Usage)
 	if blank(resp.Text) {
-		return ruleSummary(msgs), &usage
+		return ruleSummary(msgs), &resp.Usage
 	}
-	return "[summary of earlier messages]\n" + cut(resp.Text, 4*summaryTokens), &usage
+	return "[summary of earlier messages]\n" + cut(resp.Text, 4*summaryTokens), &resp.Usage
 }
 
 func ruleSummary(msgs []task.Message) string {

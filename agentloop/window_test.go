@@ -44,13 +44,14 @@ func talker(t *testing.T, size, full int, summary func() (*llm.Response, error))
 			return summary()
 		}
 		r := looptest.Say(strings.Repeat("word ", size/5))
+		r.Metered = true
 		return &r, nil
 	})
 }
 
 func fine() (*llm.Response, error) {
 	r := looptest.Say("All was well so far.")
-	r.Usage = task.Usage{Input: 50, Output: 5}
+	r.Usage, r.Metered = task.Usage{Input: 50, Output: 5}, true
 	return &r, nil
 }
 

@@ -116,20 +116,29 @@ func (b *Board) Approvals(pending []task.Approval, command string) {
 // Everyone stands for the daemon as a whole, where a task is asked for.
 const Everyone = "*"
 
+// Project stands for the tasks of a project together, where a task is asked for.
+func Project(name string) string { return Everyone + name }
+
 func budgetKey(taskID string) string {
-	if taskID == Everyone {
+	switch project, sum := strings.CutPrefix(taskID, Everyone); {
+	case sum && project == "":
 		return "daemon/budget"
+	case sum:
+		return "project/" + project + "/" + string(task.StatusBudget)
 	}
 	return "task/" + taskID + "/" + string(task.StatusBudget)
 }
 
-// Spent says that a task's budget of the day, or Everyone's, is used up and that
+// Spent says that a task's budget of the day, a Project's or Everyone's, is used up and that
 // its instants are skipped.
 func (b *Board) Spent(taskID, detail string) {
 	who := "Task " + taskID
 	title := taskID + ": the day's budget is spent"
-	if taskID == Everyone {
+	switch project, sum := strings.CutPrefix(taskID, Everyone); {
+	case sum && project == "":
 		who, title = "Every task", "the day's budget is spent"
+	case sum:
+		who, title = "Each task of project "+project, "project "+project+": the day's budget is spent"
 	}
 	b.Raise(task.Trouble{
 		Key: budgetKey(taskID), Event: EventBudget, Title: title,

@@ -43,7 +43,7 @@ func NewRunRow(r task.Run) RunRow {
 	if r.Execution == task.Queued {
 		row.NotBefore = stamp(r.NotBefore)
 	}
-	if r.Steps > 0 {
+	if r.Steps > 0 || r.Usage.Tokens() > 0 {
 		tokens := r.Usage.Tokens()
 		row.Tokens = &tokens
 	}

@@ -225,7 +225,7 @@ func TestListings(t *testing.T) {
 	if out := must[task.Run](t)(d.FindRun(ctx, "a0")).Output; out != "long" {
 		t.Errorf("output %q", out)
 	}
-	if n := must[int64](t)(d.RunsBetween(ctx, "a", noon.Add(time.Minute), noon.Add(3*time.Minute))); n != 2 {
+	if n := must[int64](t)(d.RunsBetween(ctx, noon.Add(time.Minute), noon.Add(3*time.Minute), "a")); n != 2 {
 		t.Errorf("%d runs between", n)
 	}
 }

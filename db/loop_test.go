@@ -53,15 +53,15 @@ func TestAppendNumbersAndBooks(t *testing.T) {
 	ok(t, d.Append(ctx, task.Days{Task: "2026-05-04", Total: "2026-05-05"}, third))
 
 	want := task.Usage{Input: 101, Output: 20, CacheRead: 7, CacheWrite: 3, Cost: &price}
-	own, total, err := d.Spent(ctx, "brief", task.Days{Task: "2026-05-04", Total: "2026-05-05"})
+	spent, err := d.Spent(ctx, "brief", task.Days{Task: "2026-05-04", Total: "2026-05-05"})
 	ok(t, err)
-	if !reflect.DeepEqual(own, want) || !reflect.DeepEqual(total, want) {
-		t.Errorf("spent %+v, total %+v", own, total)
+	if !reflect.DeepEqual(spent, task.DaySpend{Task: want, Total: want}) {
+		t.Errorf("spent %+v", spent)
 	}
-	own, total, err = d.Spent(ctx, "brief", days("2026-05-05"))
+	spent, err = d.Spent(ctx, "brief", days("2026-05-05"))
 	ok(t, err)
-	if own.Tokens() != 0 || total.Tokens() != 121 {
-		t.Errorf("other day: own %+v, total %+v", own, total)
+	if spent.Task.Tokens() != 0 || spent.Total.Tokens() != 121 {
+		t.Errorf("other day: %+v", spent)
 	}
 	// A worker that writes its own copy of the run cannot undo what was booked.
 	ok(t, d.Update(ctx, run))

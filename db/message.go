@@ -40,6 +40,7 @@ type messageRow struct {
 // body is the rest of a message, as JSON: text may hold any character.
 type body struct {
 	Text    string      `json:"text,omitempty"`
+	Thought string      `json:"reasoning,omitempty"`
 	Calls   []call      `json:"calls,omitempty"`
 	Slots   []task.Slot `json:"slots,omitempty"`
 	Usage   *task.Usage `json:"usage,omitempty"`
@@ -60,7 +61,7 @@ type call struct {
 func newMessageRow(m *task.Message) (messageRow, error) {
 	b := body{
 		Text: m.Text, Slots: m.Slots, Usage: m.Usage, Model: m.Model, Vendor: m.Vendor,
-		CallID: m.CallID, IsError: m.IsError, Notice: m.Notice,
+		CallID: m.CallID, IsError: m.IsError, Notice: m.Notice, Thought: m.Reasoning,
 	}
 	for _, c := range m.Calls {
 		stored := call{ToolCall: c}
@@ -84,7 +85,7 @@ func (r *messageRow) message() (task.Message, error) {
 	m := task.Message{
 		Seq: r.Seq, Session: r.Session, Run: r.Run, Step: r.Step, Role: task.Role(r.Role), At: r.At.t, Opaque: r.Opaque,
 		Text: b.Text, Slots: b.Slots, Usage: b.Usage, Model: b.Model, Vendor: b.Vendor,
-		CallID: b.CallID, IsError: b.IsError, Notice: b.Notice,
+		CallID: b.CallID, IsError: b.IsError, Notice: b.Notice, Reasoning: b.Thought,
 	}
 	for _, c := range b.Calls {
 		if c.Raw != nil {
@@ -111,7 +112,7 @@ func (d *DB) Append(ctx context.Context, days task.Days, msgs ...*task.Message) 
 			if m.Usage == nil {
 				continue
 			}
-			if err := book(ctx, tx, days, m); err != nil {
+			if err := book(ctx, tx, days, m.Run, *m.Usage); err != nil {
 				return err
 			}
 		}

@@ -25,6 +25,7 @@ func migrations() []migration {
 		{1, "first tables", migrate001},
 		{2, "deliveries and troubles", migrate002},
 		{3, "identity", migrate003},
+		{4, "estimated spend", migrate004},
 	}
 }
 

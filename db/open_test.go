@@ -296,7 +296,7 @@ func TestWritersDoNotCollide(t *testing.T) {
 	for range 8 {
 		ok(t, <-errs)
 	}
-	if n := must[int64](t)(d.RunsBetween(ctx, "", noon, noon.Add(time.Hour))); n != 160 {
+	if n := must[int64](t)(d.RunsBetween(ctx, noon, noon.Add(time.Hour))); n != 160 {
 		t.Errorf("%d runs", n)
 	}
 }

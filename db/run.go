@@ -268,12 +268,12 @@ const everyTask = `SELECT MIN(f.task) AS task FROM runs AS f
 UNION ALL SELECT (SELECT MIN(g.task) FROM runs AS g WHERE g.task > tasks.task) FROM tasks WHERE tasks.task IS NOT NULL`
 
 // RunsBetween counts the runs that were created from one instant to before
-// another; of every task if taskID is empty.
-func (d *DB) RunsBetween(ctx context.Context, taskID string, from, to time.Time) (n int64, err error) {
+// another: those of the named tasks, or of every task if none is named.
+func (d *DB) RunsBetween(ctx context.Context, from, to time.Time, tasks ...string) (n int64, err error) {
 	err = d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
 		sel := q.NewSelect().Table("runs").Where("created_at >= ? AND created_at < ?", micros(from), micros(to))
-		if taskID != "" {
-			sel.Where("task = ?", taskID)
+		if len(tasks) > 0 {
+			sel.Where("task IN (?)", bun.List(tasks))
 		}
 		n, err = sel.Count(ctx)
 		return err

@@ -139,6 +139,7 @@ type Effective struct {
 	OnAsk       OnAsk
 	ApprovalTTL time.Duration
 	Limits      Limits
+	Shared      Limits // the project's per-day limits, for its tasks together
 	Day         Limits // the daemon's own per-day limits
 	AcceptRisk  string
 

@@ -21,5 +21,12 @@ type CancelledError struct{ Reason string }
 func (e *CancelledError) Error() string { return "cancelled: " + e.Reason }
 
 // Days are the two dates that spend is booked to: the task's in its own zone and
-// the daemon's total in its own (DESIGN, section 9). Form: 2006-01-02.
-type Days struct{ Task, Total string }
+// the daemon's total in its own (DESIGN, section 9). Form: 2006-01-02. What the
+// tasks of a project spend is booked to the project too, on the daemon's date.
+type Days struct {
+	Task, Total string
+	Project     string // the project's name; empty for none
+}
+
+// DaySpend is what was booked on a day: to the task, to its project, and in all.
+type DaySpend struct{ Task, Project, Total Usage }

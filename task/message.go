@@ -33,6 +33,9 @@ type Message struct {
 	Slots []Slot     `json:"slots,omitempty"` // what was offered: the step's alias table
 	Usage *Usage     `json:"usage,omitempty"`
 	Model string     `json:"model,omitempty"` // name in models.yaml
+	// Reasoning is what the model thought aloud in its text: kept, but neither sent
+	// back nor delivered.
+	Reasoning string `json:"reasoning,omitempty"`
 	// Opaque is what only its vendor understands (reasoning blocks, signatures),
 	// byte for byte; Vendor says whose it is, and only that vendor gets it back.
 	Opaque json.RawMessage `json:"opaque,omitempty"`

@@ -103,6 +103,8 @@ const (
 	MarkConfigKeptOld    = "config_kept_old"    // config_kept_old:FILE, last good revision in force
 	MarkInvalidOutput    = "invalid_output"     // the answer does not fit output_schema
 	MarkUntrusted        = "untrusted_input"    // an untrusted result was read
+	MarkUsageEstimated   = "usage_estimated"    // the vendor did not count; what is booked is an estimate
+	MarkCallAsText       = "call_as_text"       // the model wrote its calls as text, also after it was told
 )
 
 // HasMark tells whether the run carries the mark, with or without a value.
@@ -172,6 +174,8 @@ type Usage struct {
 	CacheWrite int64 `json:"cache_write,omitempty"`
 	// Cost is nil when the price is unknown, which is not free.
 	Cost *Money `json:"cost,omitempty"`
+	// Estimated tells that some of it was not counted by a vendor.
+	Estimated bool `json:"estimated,omitempty"`
 }
 
 // Tokens is everything that counts against a token limit.
@@ -182,6 +186,7 @@ func (u Usage) Add(v Usage) Usage {
 	s := Usage{
 		Input: u.Input + v.Input, Output: u.Output + v.Output,
 		CacheRead: u.CacheRead + v.CacheRead, CacheWrite: u.CacheWrite + v.CacheWrite,
+		Estimated: u.Estimated || v.Estimated,
 	}
 	if u.Cost != nil || v.Cost != nil {
 		var c Money

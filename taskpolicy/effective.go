@@ -317,7 +317,8 @@ func (b *builder) selection(text string) {
 }
 
 // tierFields reads what the session, the project and the daemon say. A project's
-// limits bound the task's own: the tighter one counts.
+// limits on a run bound the task's own: the tighter one counts. Those on a day are
+// for its tasks together.
 func (b *builder) tierFields() error {
 	fields, err := b.session.split(policy.ScopeSession, 0)
 	if err != nil {
@@ -341,7 +342,7 @@ func (b *builder) tierFields() error {
 		if err := cached(&b.cache.limits, "limits of the project", text, &project, parseLimits); err != nil {
 			return err
 		}
-		b.e.Limits = b.e.Limits.Tighter(project)
+		b.e.Limits, b.e.Shared = b.e.Limits.Tighter(project.PerRun()), project.PerDay()
 	}
 	if fields, err = b.daemon.split(scopeDaemon, 0); err != nil {
 		return err

@@ -46,11 +46,36 @@ type day struct {
 	task, total time.Time // when they began
 	names       task.Days
 	eff         policy.Effective
+	siblings    []string // the tasks of its project, itself included
+}
+
+// account is one budget that a task draws on, with what it takes to count its runs.
+type account struct {
+	policy.Account
+	whom  string // as people are told of it
+	began time.Time
+	tasks []string // whose runs count; none means all
+}
+
+// accounts are the budgets of a day, the task's own first.
+func (d day) accounts(spent task.DaySpend) []account {
+	var list []account
+	for _, acc := range policy.Accounts(d.eff, spent) {
+		a := account{acc, alert.Everyone, d.total, nil}
+		switch acc.Scope {
+		case policy.ScopeTask:
+			a = account{acc, d.eff.Task, d.task, []string{d.eff.Task}}
+		case policy.ScopeProject:
+			a.whom, a.tasks = alert.Project(d.eff.Project), d.siblings
+		}
+		list = append(list, a)
+	}
+	return list
 }
 
 // under is what a stop depends on: the days and the limits.
 func (d day) under() string {
-	return fmt.Sprint(d.names, text(d.eff.Limits), text(d.eff.Day))
+	return fmt.Sprint(d.names, text(d.eff.Limits), text(d.eff.Shared), text(d.eff.Day))
 }
 
 func text(l policy.Limits) string {
@@ -81,7 +106,12 @@ func (h *house) dayOf(ctx context.Context, taskID string, now time.Time) (d day,
 		zone = h.zone
 	}
 	d = day{task: dawn(now, zone), total: dawn(now, h.zone), eff: eff}
-	d.names = task.Days{Task: now.In(zone).Format(time.DateOnly), Total: now.In(h.zone).Format(time.DateOnly)}
+	d.names = task.Days{Task: now.In(zone).Format(time.DateOnly), Total: now.In(h.zone).Format(time.DateOnly), Project: eff.Project}
+	for _, id := range set.TaskIDs() {
+		if eff.Project != "" && set.Tasks[id].Task.Project == eff.Project {
+			d.siblings = append(d.siblings, id)
+		}
+	}
 	return d, true
 }
 
@@ -129,102 +159,87 @@ func (h *house) gate(ctx context.Context, taskID string, now time.Time) (reason,
 	if !ok {
 		return "", ""
 	}
-	own, total, err := h.over(ctx, taskID, now, d)
-	switch {
-	case err != nil:
+	spent, err := h.main.Spent(ctx, taskID, d.names)
+	if err != nil {
 		h.log.Warn("budget not read", zap.String("task", taskID), zap.Error(err))
 		return "", ""
-	case own != "":
-		h.care.board.Spent(taskID, own)
-		return task.ReasonBudget, own
-	case total != "":
-		h.care.board.Spent(alert.Everyone, total)
-		return task.ReasonBudget, total
 	}
-	h.care.board.NewDay(taskID, d.task)
-	h.care.board.NewDay(alert.Everyone, d.total)
+	list := d.accounts(spent)
+	for i, acc := range list {
+		detail, err := h.over(ctx, acc, now)
+		if detail == "" && i == 0 && h.care.budget.isStopped(taskID, d.under()) {
+			detail = "what is left of the day's budget does not pay for another call"
+		}
+		switch {
+		case err != nil:
+			h.log.Warn("budget not read", zap.String("task", taskID), zap.Error(err))
+			return "", ""
+		case detail != "":
+			h.care.board.Spent(acc.whom, detail)
+			return task.ReasonBudget, detail
+		}
+	}
+	for _, acc := range list {
+		h.care.board.NewDay(acc.whom, acc.began)
+	}
 	return "", ""
 }
 
-// over says which daily limits are used up: the task's own and the daemon's.
-func (h *house) over(ctx context.Context, taskID string, now time.Time, d day) (own, total string, err error) {
-	spent, all, err := h.main.Spent(ctx, taskID, d.names)
-	if err != nil {
-		return "", "", err
+// over says which limit of an account is used up: on spend, or on runs since the
+// day began.
+func (h *house) over(ctx context.Context, acc account, now time.Time) (string, error) {
+	if detail := acc.Over(); detail != "" || acc.Limits.RunsPerDay == nil {
+		return detail, nil
 	}
-	own, total = overDay(d.eff.Limits, spent), overDay(d.eff.Day, all)
-	if own == "" && h.care.budget.isStopped(taskID, d.under()) {
-		own = "what is left of the day's budget does not pay for another call"
-	}
-	if own == "" {
-		own, err = h.overRuns(ctx, taskID, d.eff.Limits.RunsPerDay, d.task, now)
-	}
-	if err == nil && total == "" {
-		total, err = h.overRuns(ctx, "", d.eff.Day.RunsPerDay, d.total, now)
-	}
-	if total != "" {
-		total = "the daemon's " + total
-	}
-	return own, total, err
-}
-
-// overRuns says that there were as many runs since dawn as a day may have.
-func (h *house) overRuns(ctx context.Context, taskID string, limit *int, dawn, now time.Time) (string, error) {
-	if limit == nil {
-		return "", nil
-	}
-	n, err := h.main.RunsBetween(ctx, taskID, dawn, now.Add(time.Microsecond))
-	if err != nil || n < int64(*limit) {
+	left, err := h.runsLeft(ctx, acc, now)
+	if err != nil || left > 0 {
 		return "", err
 	}
-	return fmt.Sprintf("runs_per_day of %d is reached", *limit), nil
+	return acc.reached(), nil
 }
 
-// allow says how many more runs may start today: of the task, and in all. Runs that
-// are planned at the same moment count there and not yet in gate.
+func (a account) reached() string {
+	return fmt.Sprintf("%sruns_per_day of %d is reached", a.Whose, *a.Limits.RunsPerDay)
+}
+
+// runsLeft is how many more runs may start today under an account's limit.
+func (h *house) runsLeft(ctx context.Context, acc account, now time.Time) (int, error) {
+	n, err := h.main.RunsBetween(ctx, acc.began, now.Add(time.Microsecond), acc.tasks...)
+	return *acc.Limits.RunsPerDay - int(n), err
+}
+
+// allow says how many more runs may start today: of the task, of its project, and
+// in all. Runs that are planned at the same moment count there and not yet in gate:
+// tasks that share an account share its allowance.
 func (h *house) allow(ctx context.Context, taskID string, now time.Time) []*scheduler.Allowance {
 	d, ok := h.dayOf(ctx, taskID, now)
 	if !ok {
 		return nil
 	}
-	var list []*scheduler.Allowance
-	if limit := d.eff.Limits.RunsPerDay; limit != nil {
-		list = h.allowRuns(ctx, list, taskID, *limit, d.task, now)
+	if h.care.turn.at != now {
+		h.care.turn.at, h.care.turn.shared = now, map[string]*scheduler.Allowance{}
 	}
-	if limit := d.eff.Day.RunsPerDay; limit != nil {
-		if h.care.total.at != now { // all tasks of a turn share it
-			h.care.total.at = now
-			h.care.total.list = h.allowRuns(ctx, nil, "", *limit, d.total, now)
+	var list []*scheduler.Allowance
+	for _, acc := range d.accounts(task.DaySpend{}) {
+		if acc.Limits.RunsPerDay == nil {
+			continue
 		}
-		list = append(list, h.care.total.list...)
+		allowance := h.care.turn.shared[acc.whom]
+		if allowance == nil {
+			left, err := h.runsLeft(ctx, acc, now)
+			if err != nil {
+				h.log.Warn("budget not read", zap.String("task", taskID), zap.Error(err))
+				continue
+			}
+			detail := acc.reached()
+			allowance = &scheduler.Allowance{
+				Left: left, Reason: task.ReasonBudget + ": " + detail, Spent: func() { h.care.board.Spent(acc.whom, detail) },
+			}
+			h.care.turn.shared[acc.whom] = allowance
+		}
+		list = append(list, allowance)
 	}
 	return list
-}
-
-func (h *house) allowRuns(ctx context.Context, list []*scheduler.Allowance, taskID string, limit int, dawn, now time.Time) []*scheduler.Allowance {
-	n, err := h.main.RunsBetween(ctx, taskID, dawn, now.Add(time.Microsecond))
-	if err != nil {
-		h.log.Warn("budget not read", zap.String("task", taskID), zap.Error(err))
-		return list
-	}
-	whom, detail := taskID, fmt.Sprintf("runs_per_day of %d is reached", limit)
-	if taskID == "" {
-		whom, detail = alert.Everyone, "the daemon's "+detail
-	}
-	return append(list, &scheduler.Allowance{
-		Left: limit - int(n), Reason: task.ReasonBudget + ": " + detail, Spent: func() { h.care.board.Spent(whom, detail) },
-	})
-}
-
-// overDay says which daily limit on spending is used up.
-func overDay(l policy.Limits, spent task.Usage) string {
-	if l.CostPerDay != nil && spent.Cost != nil && *spent.Cost >= *l.CostPerDay {
-		return fmt.Sprintf("cost_per_day of %.2f is spent", l.CostPerDay.Float())
-	}
-	if l.TokensPerDay != nil && spent.Tokens() >= *l.TokensPerDay {
-		return fmt.Sprintf("tokens_per_day of %d are spent", *l.TokensPerDay)
-	}
-	return ""
 }
 
 // noteBudget remembers a task that a daily limit stopped in the middle of a run.

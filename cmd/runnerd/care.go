@@ -26,11 +26,11 @@ type care struct {
 	pings     *deliver.Pinger
 	board     *alert.Board
 	budget    budget
-	// total is how many more runs may start, as the turn of the clock at that time
-	// has it; only the clock's goroutine uses it.
-	total struct {
-		at   time.Time
-		list []*scheduler.Allowance
+	// turn is how many more runs may start under each budget, as the turn of the clock
+	// at that time has it; only the clock's goroutine uses it.
+	turn struct {
+		at     time.Time
+		shared map[string]*scheduler.Allowance
 	}
 	// command is how people call runnerd for this daemon.
 	command string

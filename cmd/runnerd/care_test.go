@@ -134,6 +134,44 @@ func TestBudgetOfTheDay(t *testing.T) {
 	}
 }
 
+// D3: the tasks of a project share what it may spend in a day. One that is of no
+// project goes on.
+func TestProjectsBudgetOfTheDay(t *testing.T) {
+	for _, c := range []struct{ limits, reason string }{
+		{"{cost_per_day: 0.25}", "project ops's cost_per_day of 0.25 is spent"},
+		{"{tokens_per_day: 300000}", "project ops's tokens_per_day of 300000 are spent"},
+		{"{runs_per_day: 3}", "project ops's runs_per_day of 3 is reached"},
+	} {
+		t.Run(c.limits, func(t *testing.T) {
+			told := newNotices(t)
+			of := func(project, minute string) string {
+				return "---\nschedule: \"" + minute + " * * * *\"\ntools: []\nsession: fresh\n" + project + "---\nHello?\n"
+			}
+			a := testApp(t, map[string]string{
+				"models.yaml": careModels, "scripts/say.yaml": sayHello, "runnerd.yaml": told.yaml(),
+				"projects.yaml": "projects: {ops: {limits: " + c.limits + "}}\n",
+				"tasks/a.md":    of("project: ops\n", "10"), "tasks/b.md": of("project: ops\n", "20"), "tasks/c.md": of("", "30"),
+			})
+			a.poll = time.Hour
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(20*time.Hour + 5*time.Minute)
+				played(t, a, func(h *house) {
+					pass(3*time.Hour + 50*time.Minute) // 23:55
+					skipped := "skipped budget: " + c.reason
+					same(t, "a", ends(t, h, "a"), map[string]int{"run": 2, skipped: 2})
+					same(t, "b", ends(t, h, "b"), map[string]int{"run": 1, skipped: 3})
+					same(t, "c", ends(t, h, "c"), map[string]int{"run": 4})
+					same(t, "told", told.take(t), []string{"project ops: the day's budget is spent"})
+					pass(30 * time.Minute) // 00:25
+					same(t, "a, next day", ends(t, h, "a"), map[string]int{"run": 3, skipped: 2})
+					same(t, "b, next day", ends(t, h, "b"), map[string]int{"run": 2, skipped: 3})
+					same(t, "told", told.take(t), []string{"over: project ops: the day's budget is spent"})
+				})
+			})
+		})
+	}
+}
+
 // TestBudgetThatDoesNotPayForACall: what is left of the day's budget is not
 // enough, so a run is stopped. The task is not started again only to be stopped.
 func TestBudgetThatDoesNotPayForACall(t *testing.T) {

@@ -223,7 +223,7 @@ func undeliverable(t task.Task) []string {
 
 // moneyWithoutPrice finds money limits that cannot be kept (DESIGN, section 9).
 func (i *inspection) moneyWithoutPrice(t task.Task, eff policy.Effective) []string {
-	if eff.Limits.Cost == nil && eff.Limits.CostPerDay == nil && eff.Day.CostPerDay == nil {
+	if eff.Limits.Cost == nil && eff.Limits.CostPerDay == nil && eff.Shared.CostPerDay == nil && eff.Day.CostPerDay == nil {
 		return nil
 	}
 	var errs []string

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"runnerd/db"
-	"runnerd/task"
 )
 
 type costCmd struct {
@@ -18,7 +17,7 @@ type costCmd struct {
 
 // Help says what a day is.
 func (costCmd) Help() string {
-	return "What was spent, per day and task. A day is the task's own, in its time zone. Where a model has no price in models.yaml the cost is not known, which is not 0."
+	return "What was spent, per day and task. A day is the task's own, in its time zone. Where a model has no price in models.yaml the cost is not known, which is not 0. What a vendor did not count is estimated, and said to be."
 }
 
 // costRow is one line of `cost --json`. Cost is absent where no price was known.
@@ -31,6 +30,9 @@ type costRow struct {
 	CacheRead  int64    `json:"cache_read,omitempty"`
 	CacheWrite int64    `json:"cache_write,omitempty"`
 	Cost       *float64 `json:"cost,omitempty"`
+	// Estimated is how many of the tokens no vendor counted; the cost is an estimate
+	// then.
+	Estimated int64 `json:"estimated,omitempty"`
 }
 
 // costDays is how far back `cost` looks unless told.
@@ -45,16 +47,17 @@ func (c costCmd) Run(ctx context.Context, a *app) error {
 		return usage("--since is %q; expected a day such as 2026-05-04", c.Since)
 	}
 	rows := []costRow{}
-	var sum task.Usage
+	var sum db.Spend
 	err := a.reading(ctx, func(main *db.DB) error {
 		// A zone may be a day ahead.
 		list, err := main.Spending(ctx, c.Task, from, time.Now().AddDate(0, 0, 1).Format(time.DateOnly))
 		for _, s := range list {
-			if s.Task == db.Everything {
-				continue // the daemon's total, counted in its own zone: it would be counted twice
+			if !s.OfTask() {
+				continue // a project's or the daemon's sum would count twice
 			}
 			rows = append(rows, newCostRow(s))
-			sum = sum.Add(s.Usage)
+			sum.Usage = sum.Usage.Add(s.Usage)
+			sum.Estimated += s.Estimated
 		}
 		return err
 	})
@@ -71,17 +74,17 @@ func (c costCmd) Run(ctx context.Context, a *app) error {
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "DAY\tTASK\tTOKENS\tCOST")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", r.Day, r.Task, r.Tokens, price(r.Cost))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", r.Day, r.Task, r.Tokens, r.price())
 	}
-	total := newCostRow(db.Spend{Usage: sum})
-	fmt.Fprintf(w, "total\t\t%d\t%s\n", total.Tokens, price(total.Cost))
+	total := newCostRow(sum)
+	fmt.Fprintf(w, "total\t\t%d\t%s\n", total.Tokens, total.price())
 	return w.Flush()
 }
 
 func newCostRow(s db.Spend) costRow {
 	row := costRow{
 		Day: s.Day, Task: s.Task, Tokens: s.Usage.Tokens(), Input: s.Usage.Input, Output: s.Usage.Output,
-		CacheRead: s.Usage.CacheRead, CacheWrite: s.Usage.CacheWrite,
+		CacheRead: s.Usage.CacheRead, CacheWrite: s.Usage.CacheWrite, Estimated: s.Estimated,
 	}
 	if s.Usage.Cost != nil {
 		cost := s.Usage.Cost.Float()
@@ -90,9 +93,14 @@ func newCostRow(s db.Spend) costRow {
 	return row
 }
 
-func price(cost *float64) string {
-	if cost == nil {
-		return "unknown"
+// price is the cost as people read it, with what of it is an estimate.
+func (r costRow) price() string {
+	text := "unknown"
+	if r.Cost != nil {
+		text = fmt.Sprintf("%.4f", *r.Cost)
 	}
-	return fmt.Sprintf("%.4f", *cost)
+	if r.Estimated > 0 {
+		text += fmt.Sprintf(" (estimate: no vendor counted %d of the tokens)", r.Estimated)
+	}
+	return text
 }

@@ -174,6 +174,8 @@ func marksText(marks []string) string {
 
 func costText(r control.RunRow) string {
 	switch {
+	case r.Cost != nil && slices.Contains(r.Marks, task.MarkUsageEstimated):
+		return fmt.Sprintf("cost %.4f (estimate)", *r.Cost)
 	case r.Cost != nil:
 		return fmt.Sprintf("cost %.4f", *r.Cost)
 	case r.Steps == 0:

@@ -253,15 +253,21 @@ func TestRunsPerDayAtOneMoment(t *testing.T) {
 	for _, c := range []struct {
 		name, limits, daemon, reason string
 		tasks                        int
+		project                      string
 	}{
-		{"one task that catches up", "{runs_per_day: 3}", "", "runs_per_day of 3 is reached", 1},
-		{"many tasks", "{}", "limits: {runs_per_day: 3}\n", "the daemon's runs_per_day of 3 is reached", 5},
+		{"one task that catches up", "{runs_per_day: 3}", "", "runs_per_day of 3 is reached", 1, ""},
+		{"many tasks", "{}", "limits: {runs_per_day: 3}\n", "the daemon's runs_per_day of 3 is reached", 5, ""},
+		{"D3 the tasks of a project", "{}", "", "project ops's runs_per_day of 3 is reached", 5, "projects: {ops: {limits: {runs_per_day: 3}}}\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			told := newNotices(t)
 			files := map[string]string{"models.yaml": careModels, "scripts/say.yaml": sayHello, "runnerd.yaml": told.yaml() + c.daemon}
+			project := ""
+			if c.project != "" {
+				files["projects.yaml"], project = c.project, "project: ops\n"
+			}
 			for i := range c.tasks {
-				files[fmt.Sprintf("tasks/t%d.md", i)] = "---\nschedule: \"*/10 * * * *\"\ncatch_up: all\ntools: []\nsession: fresh\nlimits: " + c.limits + "\n---\nHello?\n"
+				files[fmt.Sprintf("tasks/t%d.md", i)] = "---\n" + project + "schedule: \"*/10 * * * *\"\ncatch_up: all\ntools: []\nsession: fresh\nlimits: " + c.limits + "\n---\nHello?\n"
 			}
 			a := testApp(t, files)
 			a.poll = time.Hour

@@ -12,7 +12,7 @@ import (
 // Hook is called around what the loop does, with the name of the operation. An
 // error makes the operation fail; before it, so that it does not happen. The
 // names: "run", "append ROLE", "intend", "settle", "refuse", "park", "supersede",
-// "update EXECUTION", "retry", "window", "start window", "spent", "effective",
+// "update EXECUTION", "retry", "window", "start window", "spent", "book", "effective",
 // "tools CONNECTOR" and "call TOOL".
 type Hook func(op string) error
 
@@ -116,12 +116,12 @@ func (s storeGate) StartWindow(ctx context.Context, session string, seq int64) e
 	return s.g.around("start window", func() error { return s.g.store.StartWindow(ctx, session, seq) })
 }
 
-func (s storeGate) Spent(ctx context.Context, taskID string, days task.Days) (own, total task.Usage, err error) {
-	err = s.g.around("spent", func() (err error) {
-		own, total, err = s.g.store.Spent(ctx, taskID, days)
-		return err
-	})
-	return own, total, err
+func (s storeGate) Spent(ctx context.Context, taskID string, days task.Days) (task.DaySpend, error) {
+	return through(s.g, "spent", func() (task.DaySpend, error) { return s.g.store.Spent(ctx, taskID, days) })
+}
+
+func (s storeGate) Book(ctx context.Context, days task.Days, run string, u task.Usage) error {
+	return s.g.around("book", func() error { return s.g.store.Book(ctx, days, run, u) })
 }
 
 func (r ruleGate) Effective(ctx context.Context, taskID, session, project string) (policy.Effective, error) {

@@ -176,7 +176,7 @@ func wait(ctx context.Context, d time.Duration) error {
 // answer turns a turn into a response, streaming its text word by word.
 func (t *Turn) answer(step int, req *llm.Request) *llm.Response {
 	result := lastResult(req.Messages)
-	r := &llm.Response{Text: fill(t.Say, result), Finish: t.Finish, Usage: t.Usage}
+	r := &llm.Response{Text: fill(t.Say, result), Finish: t.Finish, Usage: t.Usage, Metered: true}
 	for i, c := range t.Calls {
 		id := c.ID
 		if id == "" {
