@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"runnerd/confine"
 	"runnerd/procgroup"
 )
 
@@ -167,7 +168,7 @@ func (c *conn) environ(cmd command) ([]string, error) {
 // protectsTmp tells whether something in /tmp is protected, which keeps children
 // from making files there.
 func (o Options) protectsTmp() bool {
-	return slices.ContainsFunc(procgroup.Real(o.Protected), func(p string) bool { return strings.HasPrefix(p, "/tmp/") })
+	return slices.ContainsFunc(confine.Real(o.Protected), func(p string) bool { return strings.HasPrefix(p, "/tmp/") })
 }
 
 func compact(paths ...string) []string {

@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"runnerd/confine"
 	"runnerd/procgroup"
 	"runnerd/task"
 )
@@ -51,9 +52,8 @@ type Options struct {
 	Redact func(text string) string
 	Logger *zap.Logger
 
-	// Roots, if any, are the directories below which files may be written, links
-	// resolved.
-	Roots []string
+	// Door is what files are written through; nil is one that protects nothing.
+	Door *confine.Door
 	// Env is the environment of commands, next to the RUNNERD_* variables of the
 	// run; nil is a plain PATH.
 	Env []string
@@ -94,6 +94,9 @@ func New(opts Options) *Deliverer {
 	}
 	if opts.Logger == nil {
 		opts.Logger = zap.NewNop()
+	}
+	if opts.Door == nil {
+		opts.Door = confine.New()
 	}
 	if opts.Starter == nil {
 		opts.Starter = &procgroup.Starter{}
@@ -189,7 +192,8 @@ func State(reports []Report) task.DeliveryState {
 }
 
 // Check tells what is wrong with a destination without touching it: an unknown
-// kind or `when`, a path template that does not work, a URL of no known service.
+// kind or `when`, a path template that does not work or leads where nothing is
+// written, a URL of no known service.
 // What stands behind a ${...} is not looked at.
 func (d *Deliverer) Check(to task.Delivery) error {
 	if _, err := (Result{}).applies(to.When); err != nil {
@@ -197,8 +201,7 @@ func (d *Deliverer) Check(to task.Delivery) error {
 	}
 	switch to.To {
 	case ToFile:
-		_, err := render(to.Path, sampleData)
-		return err
+		return d.judgePath(to.Path)
 	case ToCommand:
 		return checkCommand(to.Command)
 	case ToNotify:

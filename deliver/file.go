@@ -2,16 +2,14 @@ package deliver
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"text/template"
 	"time"
 
+	"runnerd/confine"
 	"runnerd/task"
 )
 
@@ -90,86 +88,26 @@ func (d *Deliverer) toFile(to task.Delivery, m message) (send, error) {
 	if !filepath.IsAbs(path) || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("path %q is not the absolute path of a file", path)
 	}
-	path = filepath.Clean(path)
-	return func(context.Context) error { return d.writeFile(path, m.text) }, nil
+	return func(context.Context) error {
+		err := d.opts.Door.Replace(filepath.Clean(path), []byte(m.text), 0o644)
+		var refused *confine.Refused
+		if errors.As(err, &refused) {
+			return final{err}
+		}
+		return err
+	}, nil
 }
 
-// writeFile replaces a file in one step; its directory is made if need be. A
-// link is followed, so that `latest.md` may point to where it likes.
-func (d *Deliverer) writeFile(path, text string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	path, err := followed(path)
+// judgePath says why nothing can be written to the places that a path template may
+// mean, as far as that can be known before: what stands behind a reference that
+// cannot be resolved is not looked at.
+func (d *Deliverer) judgePath(template string) error {
+	path, err := render(template, sampleData)
 	if err != nil {
 		return err
 	}
-	if err := d.inRoots(path); err != nil {
-		return final{err}
-	}
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && !info.Mode().IsRegular():
-		return final{fmt.Errorf("%s is there and is no file", path)}
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	return replace(path, text, info)
-}
-
-// followed resolves the links in a path whose last element need not exist.
-func followed(path string) (string, error) {
-	if full, err := filepath.EvalSymlinks(path); err == nil {
-		return full, nil
-	}
-	if target, err := os.Readlink(path); err == nil {
-		return "", final{fmt.Errorf("%s is a link to %s, which is not there", path, target)}
-	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-	return filepath.Join(dir, filepath.Base(path)), err
-}
-
-func (d *Deliverer) inRoots(path string) error {
-	if len(d.opts.Roots) == 0 {
+	if path, err = d.opts.ResolvePath(path); err != nil || !filepath.IsAbs(path) {
 		return nil
 	}
-	for _, root := range d.opts.Roots {
-		if full, err := filepath.EvalSymlinks(root); err == nil {
-			root = full
-		}
-		if rel, err := filepath.Rel(root, path); err == nil && rel != "." && filepath.IsLocal(rel) {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s is outside the directories that files may be delivered to (%s)", path, strings.Join(d.opts.Roots, ", "))
-}
-
-// replace writes beside the file and renames over it. An existing file's mode is
-// kept; a new one gets 0644 less the umask.
-func replace(path, text string, old fs.FileInfo) error {
-	dir := filepath.Dir(path)
-	temp := filepath.Join(dir, ".runnerd-"+rand.Text()[:16]+".tmp")
-	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(text)
-	if err == nil && old != nil {
-		err = file.Chmod(old.Mode().Perm())
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	err = errors.Join(err, file.Close())
-	if err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return d.opts.Door.Judge(filepath.Clean(path))
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"runnerd/confine"
 	"runnerd/task"
 )
 
@@ -66,7 +67,7 @@ func TestFileIsReplacedWhole(t *testing.T) {
 	defer before.Close()
 
 	d := quick(Options{})
-	if r := one(t, d, result(toFile(dir+"/latest"))); r.Err != nil {
+	if r := one(t, d, result(toFile(file))); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	info, err := os.Lstat(file)
@@ -81,7 +82,7 @@ func TestFileIsReplacedWhole(t *testing.T) {
 	if n, _ := before.Read(old); string(old[:n]) != "a much longer text from yesterday" {
 		t.Errorf("a reader of the old file sees %q", old[:n])
 	}
-	for path, want := range map[string]string{"/dangling": "which is not there", "/pipe": "is no file"} {
+	for path, want := range map[string]string{"/latest": "is a link", "/dangling": "is a link", "/pipe": "is no file"} {
 		if r := one(t, d, result(toFile(dir+path))); r.Err == nil || !strings.Contains(r.Err.Error(), want) {
 			t.Errorf("%s: %v", path, r.Err)
 		}
@@ -93,21 +94,40 @@ func TestFileIsReplacedWhole(t *testing.T) {
 	}
 }
 
-func TestRoots(t *testing.T) {
+// F9, I1: what the daemon lives on is no place for a result, by whatever way.
+func TestProtectedPlaces(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.Mkdir(dir+"/in", 0o755))
-	must(t, os.Mkdir(dir+"/in-beside", 0o755))
-	must(t, os.Symlink("../in-beside", dir+"/in/out"))
-	must(t, os.Symlink("in", dir+"/link"))
-	d := quick(Options{Roots: []string{filepath.Join(dir, "link")}})
-	for path, ok := range map[string]bool{
-		"/in/a": true, "/link/sub/a": true, "/in/../in/b": true,
-		"/in-beside/a": false, "/in/out/a": false, "/in/../x": false, "/x": false,
+	for _, name := range []string{"config/tasks", "state", "out"} {
+		must(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	must(t, os.WriteFile(dir+"/config/models.yaml", []byte("mine"), 0o644))
+	must(t, os.WriteFile(dir+"/runnerd.db", []byte("mine"), 0o600))
+	must(t, os.Symlink("../config", dir+"/out/day"))
+	must(t, os.Symlink("../config/models.yaml", dir+"/out/latest.md"))
+	must(t, os.Link(dir+"/runnerd.db", dir+"/out/hard.md"))
+	d := quick(Options{
+		Door:        confine.New(dir+"/config", dir+"/state", dir+"/runnerd.db"),
+		ResolvePath: func(s string) (string, error) { return strings.ReplaceAll(s, "${env:C}", dir+"/config"), nil },
+	})
+	for _, path := range []string{
+		dir + "/config/models.yaml", dir + "/config", dir + "/config/tasks/new/deep.md", dir + "/state/{{.Task}}.db", dir + "/out/../config/models.yaml",
+		dir + "/out/day/models.yaml", dir + "/out/latest.md", dir + "/out/hard.md", dir + "/runnerd.db", "${env:C}/models.yaml", dir + "/config/not-there/{{.Run}}",
 	} {
-		r := one(t, d, result(toFile(dir+path)))
-		if (r.Err == nil) != ok || (r.Err != nil && !strings.Contains(r.Err.Error(), "outside the directories")) {
-			t.Errorf("%s: %v", path, r.Err)
+		if err := d.Check(toFile(path)); err == nil {
+			t.Errorf("%s: not seen before", path)
 		}
+		if r := one(t, d, result(toFile(path))); r.Err == nil || r.Attempts != 1 {
+			t.Errorf("%s: %+v, want a final error", path, r)
+		}
+	}
+	if err := d.Check(toFile(dir + "/new/{{.Task}}.md")); err != nil {
+		t.Error(err)
+	}
+	if content(t, dir+"/config/models.yaml")+content(t, dir+"/runnerd.db") != "minemine" {
+		t.Error("something was written")
+	}
+	if left, err := os.ReadDir(dir + "/config/tasks"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

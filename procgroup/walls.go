@@ -14,6 +14,8 @@ import (
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
+
+	"runnerd/confine"
 )
 
 // Containment says what keeps children from the protected paths on this kernel,
@@ -107,11 +109,11 @@ type grants struct {
 // are granted although they lie in protected ones. What is created later beside
 // a protected path is not granted.
 func (w *Walls) grants() (grants, error) {
-	s := survey{protected: Real(w.Protected)}
+	s := survey{protected: confine.Real(w.Protected)}
 	if self, err := os.Readlink("/proc/self/exe"); err == nil {
-		s.fixed = Real([]string{self})
+		s.fixed = confine.Real([]string{self})
 	}
-	g, allowed := &s.granted, Real(w.Allowed)
+	g, allowed := &s.granted, confine.Real(w.Allowed)
 	for _, path := range allowed {
 		if info, err := os.Stat(path); err == nil {
 			g.add(path, info.Mode())
@@ -169,28 +171,6 @@ func (s *survey) beside(dir string) error {
 		}
 	}
 	return nil
-}
-
-// Real cleans paths and follows their links as far as they exist.
-func Real(paths []string) []string {
-	var out []string
-	for _, p := range paths {
-		if p == "" || !filepath.IsAbs(p) {
-			continue
-		}
-		rest := ""
-		for dir := filepath.Clean(p); ; dir = filepath.Dir(dir) {
-			if r, err := filepath.EvalSymlinks(dir); err == nil {
-				out = append(out, filepath.Join(r, rest))
-				break
-			}
-			if dir == "/" {
-				break
-			}
-			rest = filepath.Join(filepath.Base(dir), rest)
-		}
-	}
-	return out
 }
 
 // allFS are all the rights that Landlock knows about files.
