@@ -345,6 +345,11 @@ func (a *assembly) checkNames(p *parsed, own, full taskKeys, prefix ...string) (
 	if own.Schedule != nil {
 		out = append(out, a.checkSchedule(p, full, at("schedule"))...)
 	}
+	for i, d := range deliveries(own.Deliver) {
+		if err := a.asked("path "+d.Path, func() error { return a.l.opts.CheckPath(d) }); d.Path != "" && err != nil {
+			out = append(out, p.problemAt(below(at("deliver"), fmt.Sprint(i), "path"), oneLine(err.Error()), "", ""))
+		}
+	}
 	return out
 }
 
@@ -416,15 +421,19 @@ func (a *assembly) checkSchedule(p *parsed, k taskKeys, at []string) (out []Prob
 	return out
 }
 
-// scheduleError remembers answers over loads, as one can take a search of years.
 func (a *assembly) scheduleError(s task.Schedule) error {
 	key := strings.Join(append([]string{s.Zone, s.DayMatch}, s.Specs...), "\x00")
+	return a.asked(key, func() error { return a.l.opts.CheckSchedule(s) })
+}
+
+// asked remembers answers over loads, as one can take a search of years.
+func (a *assembly) asked(key string, check func() error) error {
 	if err, ok := a.checks[key]; ok {
 		return err
 	}
 	err, ok := a.l.checks[key]
 	if !ok {
-		err = a.l.opts.CheckSchedule(s)
+		err = check()
 	}
 	a.checks[key] = err
 	return err

@@ -30,6 +30,9 @@ type Options struct {
 	// CheckSchedule says why a schedule cannot be used; nil accepts all. It is
 	// asked once about each different schedule.
 	CheckSchedule func(task.Schedule) error
+	// CheckPath says why a result cannot be delivered to a file; nil accepts all. It is
+	// asked once about each different path.
+	CheckPath func(task.Delivery) error
 	// LastGood returns the stored content of the last accepted revision of a file,
 	// named relative to Dir; nil knows none.
 	LastGood func(file string) (content []byte, ok bool)
@@ -60,7 +63,7 @@ type Loader struct {
 	turn     chan struct{}
 	cache    map[string]*cached
 	accepted map[string]*parsed // last good, by file
-	checks   map[string]error   // answers of CheckSchedule
+	checks   map[string]error   // answers of CheckSchedule and CheckPath
 	ground   *ground            // of the latest load
 }
 
@@ -122,6 +125,9 @@ func NewLoader(opts Options) *Loader {
 	}
 	if opts.Logger == nil {
 		opts.Logger = zap.NewNop()
+	}
+	if opts.CheckPath == nil {
+		opts.CheckPath = func(task.Delivery) error { return nil }
 	}
 	if opts.CheckSchedule == nil {
 		opts.CheckSchedule = func(task.Schedule) error { return nil }

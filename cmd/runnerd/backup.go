@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
+	"runnerd/confine"
 	"runnerd/db"
 	"runnerd/sqldb"
 	"runnerd/taskpolicy"
@@ -57,21 +57,22 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 			return usage("there is nothing to back up yet: %v", err)
 		}
 	}
-	if err := emptyDir(c.Dir); err != nil {
+	dir, err := emptyDir(c.Dir)
+	if err != nil {
 		return err
 	}
 	m := manifest{Version: versionText(), At: time.Now().UTC().Truncate(time.Second)}
-	if err := a.copyDatabases(ctx, c.Dir); err != nil {
+	if err := a.copyDatabases(ctx, dir); err != nil {
 		return err
 	}
 	for _, name := range []string{"runnerd.db", "task_policies.db"} {
-		f, err := describe(c.Dir, name)
+		f, err := describe(dir, name)
 		if err != nil {
 			return err
 		}
 		m.Files = append(m.Files, f)
 	}
-	if err := m.write(filepath.Join(c.Dir, manifestName)); err != nil {
+	if err := m.write(filepath.Join(dir, manifestName)); err != nil {
 		return err
 	}
 	if c.JSON {
@@ -84,22 +85,20 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 }
 
 // emptyDir makes a directory that nobody but us can read, or takes an empty one.
-func emptyDir(dir string) error {
-	err := os.Mkdir(dir, 0o700)
-	if err == nil {
-		return nil
+// What a person typed may lead through links; what it comes to may not.
+func emptyDir(dir string) (real string, err error) {
+	real = confine.Real([]string{dir})[0]
+	if err := confine.New().MkdirAll(real, 0o700); err != nil {
+		return "", usage("make backup directory: %v", err)
 	}
-	if !errors.Is(err, fs.ErrExist) {
-		return usage("make backup directory: %v", err)
-	}
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(real)
 	if err != nil {
-		return usage("backup directory: %v", err)
+		return "", usage("backup directory: %v", err)
 	}
 	if len(entries) > 0 {
-		return usage("%s is not empty, and a backup overwrites nothing; name a new directory", dir)
+		return "", usage("%s is not empty, and a backup overwrites nothing; name a new directory", dir)
 	}
-	return nil
+	return real, nil
 }
 
 func (a *app) copyDatabases(ctx context.Context, dir string) error {
@@ -136,15 +135,7 @@ func (m manifest) write(path string) error {
 	if err != nil {
 		return fmt.Errorf("write manifest: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("write manifest: %w", err)
-	}
-	_, err = f.Write(append(data, '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := confine.New().Replace(path, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write manifest: %w", err)
 	}
 	return nil

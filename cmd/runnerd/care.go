@@ -47,7 +47,7 @@ func (h *house) openCare(ctx context.Context, a *app) {
 	h.care.command = a.again()
 	h.care.minFree.Store(minFree)
 	h.care.deliverer = deliver.New(deliver.Options{
-		Resolve: h.secrets.ResolveSecret, ResolvePath: h.secrets.ResolvePath, Redact: h.redact.Text, Starter: h.starter, Logger: h.log,
+		Resolve: h.secrets.ResolveSecret, ResolvePath: h.secrets.ResolvePath, Redact: h.redact.Text, Door: a.door(), Starter: h.starter, Logger: h.log,
 	})
 	h.care.pings = deliver.NewPinger(deliver.PingerOptions{Resolve: h.secrets.ResolveSecret, Redact: h.redact.Text, Logger: h.log})
 	h.care.board = alert.New(alert.Options{

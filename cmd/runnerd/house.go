@@ -19,9 +19,11 @@ import (
 
 	"runnerd/agentloop"
 	"runnerd/config"
+	"runnerd/confine"
 	"runnerd/connector"
 	"runnerd/control"
 	"runnerd/db"
+	"runnerd/deliver"
 	"runnerd/dispatch"
 	"runnerd/llm/provider"
 	"runnerd/policy"
@@ -113,7 +115,7 @@ func (h *house) queued() {
 func (h *house) openFiles(a *app) {
 	h.secrets = a.resolver(h.redact)
 	h.loader = config.NewLoader(config.Options{
-		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, LastGood: h.lastGood, Logger: h.log, PollOnly: a.poll > 0, Poll: a.poll,
+		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, CheckPath: a.checkPath(h.secrets), LastGood: h.lastGood, Logger: h.log, PollOnly: a.poll > 0, Poll: a.poll,
 	})
 }
 
@@ -136,6 +138,21 @@ func redactable(known []config.Secret) []redact.Secret {
 func (a *app) lookupEnv(key string) (string, bool) {
 	v := a.getenv(key)
 	return v, v != ""
+}
+
+// door is what files are written through: it refuses what connectors are kept from,
+// and the binary.
+func (a *app) door() *confine.Door {
+	paths := a.protected(a.getenv)
+	if self, err := os.Executable(); err == nil {
+		paths = append(paths, self)
+	}
+	return confine.New(paths...)
+}
+
+// checkPath finds results that are to go where the door writes nothing.
+func (a *app) checkPath(secrets *config.Resolver) func(task.Delivery) error {
+	return deliver.New(deliver.Options{Door: a.door(), ResolvePath: secrets.ResolvePath}).Check
 }
 
 func checkSchedule(s task.Schedule) error {

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"runnerd/config"
+	"runnerd/confine"
 	"runnerd/task"
 )
 
@@ -25,7 +25,7 @@ func (c initCmd) Run(a *app) error {
 		dir = a.ConfigDir
 	}
 	reports := reportsDir(dir, a.getenv("HOME"))
-	if err := os.MkdirAll(reports, 0o755); err != nil {
+	if err := confine.New().MkdirAll(confine.Real([]string{reports})[0], 0o755); err != nil {
 		return &exit{task.ExitUsage, fmt.Errorf("make the directory that the starter's files connector sees: %w", err)}
 	}
 	kept, err := writeNew(dir, config.Starter(reports))
@@ -63,12 +63,9 @@ func writeNew(dir string, files map[string]string) (kept []string, err error) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
+	dir = confine.Real([]string{dir})[0] // a person typed it
 	for _, name := range names {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return kept, fmt.Errorf("make directory: %w", err)
-		}
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err := confine.New().Create(filepath.Join(dir, name), 0o644)
 		if errors.Is(err, fs.ErrExist) {
 			kept = append(kept, name)
 			continue

@@ -45,7 +45,7 @@ func (a *app) inspect(ctx context.Context) (*inspection, error) {
 	}
 	i := &inspection{settings: a.Settings, zone: zone, redact: redact.New(), warn: a.err}
 	i.secrets = a.resolver(i.redact)
-	loader := config.NewLoader(config.Options{Dir: a.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule})
+	loader := config.NewLoader(config.Options{Dir: a.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule, CheckPath: a.checkPath(i.secrets)})
 	if i.set, err = loader.Load(ctx); err != nil {
 		return nil, a.unread(err)
 	}

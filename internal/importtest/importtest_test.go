@@ -73,6 +73,9 @@ func read(root fs.FS) (map[string]source, error) {
 	return sources, err
 }
 
+// dotImport leads in an import whose names are used bare, in place of a call.
+const dotImport = "dot import "
+
 // add collects the imports and calls of one file.
 func (s *source) add(name string, text []byte) error {
 	files := token.NewFileSet()
@@ -90,6 +93,9 @@ func (s *source) add(name string, text []byte) error {
 		as := path.Base(target)
 		if spec.Name != nil {
 			as = spec.Name.Name
+		}
+		if as == "." {
+			s.calls = append(s.calls, use{dotImport + target, files.Position(spec.Pos())})
 		}
 		local[as] = target
 	}
@@ -174,6 +180,10 @@ func checkLibrary(pkg, target string) string {
 
 func checkCall(pkg, call string) string {
 	switch {
+	case strings.HasPrefix(call, dotImport):
+		return fmt.Sprintf("%s imports %s with a dot, which hides what it calls", pkg, strings.TrimPrefix(call, dotImport))
+	case slices.Contains(doors, call) && !strings.HasPrefix(pkg, "internal/") && !slices.Contains(doorkeepers, pkg) && exceptions[pkg][call] == "":
+		return fmt.Sprintf("%s calls %s; files are written through confine and programs started through procgroup, unless internal/importtest lists the call with a reason", pkg, call)
 	case pkg != "cmd/runnerd" && !isTest(pkg) && slices.Contains(environment, call):
 		return fmt.Sprintf("%s calls %s; only cmd/runnerd reads the environment and passes values in", pkg, call)
 	case pure[pkg] && slices.Contains(impureCalls, call):
@@ -212,6 +222,17 @@ func TestCheck(t *testing.T) {
 		{"llm/llmtest", `import "runnerd/llm"; import "testing"; import "go.uber.org/goleak"`, ""},
 		{"llm/llmtest", `import "runnerd/agentloop"`, "may not import"},
 		{"builtin", `import "runnerd/task"`, "may not import"},
+		{"deliver", `import "os"; var _ = os.WriteFile`, "written through confine"},
+		{"deliver", `import "os"; var f = os.OpenFile`, "written through confine"},
+		{"deliver", `import sys "golang.org/x/sys/unix"; var _, _ = sys.Openat(0, "", 0, 0)`, "written through confine"},
+		{"deliver", `import . "os"; var _ = WriteFile`, "with a dot"},
+		{"agentloop", `import "os/exec"; var _ = exec.CommandContext`, "started through procgroup"},
+		{"agentloop", `import "os/exec"; var _ = exec.Cmd{}`, "started through procgroup"},
+		{"cmd/runnerd", `import "syscall"; var _ = syscall.ForkExec`, "started through procgroup"},
+		{"cmd/runnerd", `import "os"; var _ = os.WriteFile`, "written through confine"},
+		{"cmd/runnerd", `import "os"; var _ = os.MkdirTemp`, ""},
+		{"confine", `import "os"; var _ = os.WriteFile`, ""},
+		{"procgroup", `import "os/exec"; var _ = exec.Cmd{}`, ""},
 		{"helpers", `import "fmt"`, "add it to the table"},
 		{"internal/util", `import "fmt"`, "add it to the table"},
 	} {
@@ -240,6 +261,13 @@ func TestTable(t *testing.T) {
 		for _, may := range r.may {
 			if _, ok := packages[may]; !ok && may != everything {
 				t.Errorf("%s may import %q, which has no row", pkg, may)
+			}
+		}
+	}
+	for pkg, calls := range exceptions {
+		for call, reason := range calls {
+			if _, ok := packages[pkg]; !ok || reason == "" || !slices.Contains(doors, call) {
+				t.Errorf("the exception of %s for %s stands for nothing", pkg, call)
 			}
 		}
 	}

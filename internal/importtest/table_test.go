@@ -60,6 +60,47 @@ var (
 	impureCalls   = []string{"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.NewTimer", "time.NewTicker", "time.AfterFunc"}
 )
 
+// doors are the calls by which a program writes files or starts programs: confine
+// and procgroup make them, others only as exceptions say.
+var doors = []string{
+	"os.OpenFile", "os.Create", "os.CreateTemp", "os.WriteFile", "os.Rename", "os.Mkdir", "os.MkdirAll", "os.MkdirTemp", "os.Symlink", "os.Link",
+	"os.Truncate", "os.Chmod", "os.Chown", "os.Lchown", "os.CopyFS", "os.OpenRoot", "os.OpenInRoot", "os.StartProcess",
+	"os/exec.Command", "os/exec.CommandContext", "os/exec.Cmd", "syscall.Exec", "syscall.ForkExec", "syscall.StartProcess",
+	"syscall.Open", "syscall.Openat", "syscall.Creat", "syscall.Rename", "syscall.Mkdir", "syscall.Mknod", "syscall.Symlink", "syscall.Link",
+	unixPath + "Exec", unixPath + "Open", unixPath + "Openat", unixPath + "Openat2", unixPath + "Creat", unixPath + "Rename", unixPath + "Renameat", unixPath + "Renameat2",
+	unixPath + "Mkdir", unixPath + "Mkdirat", unixPath + "Mknod", unixPath + "Mknodat", unixPath + "Symlink", unixPath + "Symlinkat", unixPath + "Link", unixPath + "Linkat",
+}
+
+const unixPath = "golang.org/x/sys/unix."
+
+// doorkeepers are the packages that the others write and start through.
+var doorkeepers = []string{"confine", "procgroup"}
+
+// exceptions are the calls of doors that are right where they are: package, call,
+// reason. What is in the state directory no program that the daemon starts can reach.
+var exceptions = map[string]map[string]string{
+	"builtin": {
+		"os.OpenFile":         "memory's lock; the server itself runs contained, in its own HOME",
+		"os.OpenRoot":         "the files and memory servers' own root, beneath which os.Root follows no link out",
+		unixPath + "Renameat": "within that root", unixPath + "Renameat2": "within that root",
+	},
+	"cmd/runnerd": {
+		"os.MkdirAll":  "the state and cache directories themselves",
+		"os.MkdirTemp": "a directory of one's own for demo, and for check's copy of the policy",
+	},
+	"config": {
+		"os.OpenFile": "read only: credentials", "os.OpenRoot": "read only: the config directory",
+	},
+	"connector": {"os.MkdirAll": "a connector's HOME and cache, in directories that no connector reaches", "os.Chown": "the same, for the user that connectors run as", "os.Chmod": "the same"},
+	"control": {
+		"os.OpenFile": "read only: the token", "os.CreateTemp": "the token, in the state directory", "os.Rename": "the same",
+		"os.MkdirAll": "the socket's directory", "os.Chmod": "the socket",
+	},
+	"db":         {"os.OpenFile": "the database", "os.CreateTemp": "a backup, in the directory that confine made for it", "os.Rename": "the same"},
+	"sqldb":      {"os.OpenFile": "the database's lock", "os.Rename": "a database that is put aside, where it lies"},
+	"taskpolicy": {"os.OpenFile": "the database, and a backup in the directory that confine made for it", "os.Rename": "a new database, where it lies"},
+}
+
 // environment is read in cmd/runnerd alone (DESIGN, section 14, rule 3).
 var environment = []string{"os.Getenv", "os.LookupEnv", "os.Environ", "os.ExpandEnv"}
 
