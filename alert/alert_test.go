@@ -174,10 +174,12 @@ func TestWhatEndsMean(t *testing.T) {
 			lost := ended("r8", task.Completed, "not delivered")
 			lost.Delivery = task.DeliveryFailed
 			b.Ended(lost)
-			b.Delivery(lost, task.DeliveryRecord{Index: 0, To: "notify", State: task.DestinationPending, Attempts: 2, Error: "down"})
+			lost.Delivery = task.DeliveryPending
+			lost.AccountDeliveries([]task.DeliveryRecord{{State: task.DestinationPending, Error: "down"}})
+			b.Ended(lost)
 			settle()
 			want(t, e)
-			b.Delivery(lost, task.DeliveryRecord{Index: 0, To: "notify", State: task.DestinationPending, Attempts: 3, Error: "down"})
+			b.Delivery(lost, task.DeliveryRecord{Index: 0, To: "notify", State: task.DestinationPending, Attempts: 1, Error: "down"}) // A6
 			b.Delivery(lost, task.DeliveryRecord{Index: 0, To: "notify", State: task.DestinationFailed, Attempts: 8, Error: "down"})
 			settle()
 			want(t, e, "brief: result not delivered")

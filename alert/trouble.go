@@ -21,9 +21,7 @@ const (
 // all of them. A cancelled run says nothing of how its task does. A run that only
 // its delivery failed is told by Delivery.
 func (b *Board) Ended(run task.Run) {
-	before := run
-	before.Delivery = task.DeliveryNone
-	status := before.Status()
+	status := run.BeforeDelivery().Status()
 	of := "task/" + run.Task + "/"
 	switch status {
 	case task.StatusOK:
@@ -74,10 +72,6 @@ func runText(run task.Run, status task.Status) string {
 	return s.String()
 }
 
-// lateAttempts is how many attempts of a delivery go wrong before people hear of
-// it, while it is still tried.
-const lateAttempts = 3
-
 // Delivery says what became of one attempt to deliver a result.
 func (b *Board) Delivery(run task.Run, rec task.DeliveryRecord) {
 	key := fmt.Sprintf("delivery/%s/%d", run.Task, rec.Index)
@@ -88,7 +82,7 @@ func (b *Board) Delivery(run task.Run, rec task.DeliveryRecord) {
 		return
 	case rec.State == task.DestinationFailed:
 		text += fmt.Sprintf("It is not tried again. The result is kept: runnerd show %s\n", run.ID)
-	case rec.State == task.DestinationPending && rec.Attempts >= lateAttempts:
+	case rec.State == task.DestinationPending:
 		text += fmt.Sprintf("It is tried again at %s.\n", rec.NextAt.UTC().Format(time.RFC3339))
 	default:
 		return

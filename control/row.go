@@ -111,6 +111,8 @@ type RunView struct {
 	Receipts []ReceiptRow   `json:"receipts"`
 	// Output is the final text as delivered.
 	Output string `json:"output,omitempty"`
+	// Untried is how many destinations have their first attempt still before them.
+	Untried int `json:"untried,omitempty"`
 }
 
 // NewRunView shows a run with all that was said and done.

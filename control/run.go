@@ -51,9 +51,12 @@ func (s *Server) run(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	var uerr error
 	msgs, err := s.o.Main.RunMessages(ctx, run.ID)
 	receipts, rerr := s.o.Main.RunReceipts(ctx, run.ID)
-	return NewRunView(run, msgs, receipts), errors.Join(err, rerr)
+	view := NewRunView(run, msgs, receipts)
+	view.Untried, uerr = s.o.Main.Untried(ctx, run)
+	return view, errors.Join(err, rerr, uerr)
 }
 
 // cancelRun asks for the end of a run. A worker that holds it ends it a little

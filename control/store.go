@@ -32,6 +32,7 @@ type Runs interface {
 type Transcripts interface {
 	RunMessages(ctx context.Context, run string) ([]task.Message, error)
 	RunReceipts(ctx context.Context, run string) ([]task.Receipt, error)
+	Untried(ctx context.Context, run task.Run) (int, error)
 	SessionMessages(ctx context.Context, session string, after int64, limit int) ([]task.Message, error)
 	Receipt(ctx context.Context, seq int64) (task.Receipt, error)
 }

@@ -151,16 +151,44 @@ func (d *DB) FinishDelivery(ctx context.Context, runID string, state task.Delive
 	}))
 }
 
+// Untried counts the destinations of a finished run whose first attempt is not over.
+func (d *DB) Untried(ctx context.Context, run task.Run) (n int, err error) {
+	if run.Delivery != task.DeliveryPending || !run.Execution.Finished() {
+		return 0, nil
+	}
+	err = d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
+		spec, err := specOf(ctx, q, run)
+		n = len(spec.Deliver)
+		return err
+	})
+	if err != nil {
+		return 0, wrap("read destinations of run "+run.ID, err)
+	}
+	list, err := d.Deliveries(ctx, run.ID)
+	for _, rec := range list {
+		if rec.State.Settled() || rec.Missed() {
+			n--
+		}
+	}
+	return n, err
+}
+
+// specOf is the task as it stood when the run was created; the zero Task if nothing
+// readable is kept of it, which is said where it is used.
+func specOf(ctx context.Context, q bun.IDB, run task.Run) (spec task.Task, err error) {
+	var bodies []string
+	err = q.NewSelect().Table("revisions").Column("body").Where("hash = ?", run.Revision).Scan(ctx, &bodies)
+	if err == nil && len(bodies) > 0 && json.Unmarshal([]byte(bodies[0]), &spec) != nil {
+		spec = task.Task{}
+	}
+	return spec, err
+}
+
 // owed is the delivery state of a run that ends without its runner's word on it.
 func owed(ctx context.Context, q bun.IDB, run task.Run) (task.DeliveryState, error) {
-	var bodies []string
-	err := q.NewSelect().Table("revisions").Column("body").Where("hash = ?", run.Revision).Scan(ctx, &bodies)
-	if err != nil || len(bodies) == 0 {
+	spec, err := specOf(ctx, q, run)
+	if err != nil || len(spec.Deliver) == 0 {
 		return task.DeliveryNone, err
-	}
-	var spec task.Task
-	if err := json.Unmarshal([]byte(bodies[0]), &spec); err != nil || len(spec.Deliver) == 0 {
-		return task.DeliveryNone, nil // an unreadable revision says so where it is used
 	}
 	return task.DeliveryPending, nil
 }

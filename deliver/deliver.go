@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -138,31 +137,6 @@ type Report struct {
 	Err error
 }
 
-// Deliver takes a result to every destination of its task whose `when` applies,
-// side by side, and answers one report for each destination in the task's order.
-// It returns when all are settled; cancelling ctx makes the rest fail soon.
-func (d *Deliverer) Deliver(ctx context.Context, res Result) []Report {
-	// How an earlier delivery went is no part of the result.
-	res.Run.Delivery = task.DeliveryPending
-	reports := make([]Report, len(res.Task.Deliver))
-	var wg sync.WaitGroup
-	for i, to := range res.Task.Deliver {
-		reports[i] = Report{Index: i, Delivery: to}
-		applies, err := res.applies(to.When)
-		if err != nil || !applies {
-			reports[i].Err = err
-			d.log(res.Run, reports[i])
-			continue
-		}
-		wg.Go(func() {
-			d.deliver(ctx, &reports[i], d.message(res))
-			d.log(res.Run, reports[i])
-		})
-	}
-	wg.Wait()
-	return reports
-}
-
 // Tell takes a notice of the daemon's own to one destination of kind notify or
 // command. When is not looked at.
 func (d *Deliverer) Tell(ctx context.Context, to task.Delivery, title, text string) Report {
@@ -175,20 +149,6 @@ func (d *Deliverer) Tell(ctx context.Context, to task.Delivery, title, text stri
 	d.deliver(ctx, &report, message{title: title, text: d.opts.Redact(text), env: []string{"RUNNERD_TITLE=" + title}})
 	d.log(task.Run{}, report)
 	return report
-}
-
-// State sums reports up as the run's delivery state.
-func State(reports []Report) task.DeliveryState {
-	state := task.DeliveryNone
-	for _, r := range reports {
-		switch {
-		case r.Err != nil:
-			return task.DeliveryFailed
-		case r.Attempted:
-			state = task.DeliveryDelivered
-		}
-	}
-	return state
 }
 
 // Check tells what is wrong with a destination without touching it: an unknown

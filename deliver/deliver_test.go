@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,7 +52,7 @@ func quick(opts Options) *Deliverer {
 // one delivers to one destination.
 func one(t *testing.T, d *Deliverer, res Result) Report {
 	t.Helper()
-	reports := d.Deliver(t.Context(), res)
+	reports := all(d, t.Context(), res)
 	if len(reports) != 1 {
 		t.Fatalf("%d reports", len(reports))
 	}
@@ -131,7 +132,7 @@ func TestDeliverGoesEverywhere(t *testing.T) {
 		task.Delivery{To: ToFile, Path: dir + "/c.md", When: "sometimes"},
 		task.Delivery{To: ToFile, Path: dir + "/d.md"},
 	)
-	reports := quick(Options{Attempts: 2}).Deliver(t.Context(), res)
+	reports := all(quick(Options{Attempts: 2}), t.Context(), res)
 	want := []struct {
 		attempts int
 		err      string
@@ -156,30 +157,12 @@ func TestDeliveredAgain(t *testing.T) {
 	dir := t.TempDir()
 	res := result(toFile(dir+"/always"), task.Delivery{To: ToFile, Path: dir + "/failure", When: WhenFailure})
 	res.Run.Delivery = task.DeliveryFailed
-	reports := quick(Options{}).Deliver(t.Context(), res)
+	reports := all(quick(Options{}), t.Context(), res)
 	if got := content(t, dir+"/always"); got != res.Text {
 		t.Errorf("an earlier failed delivery changed the result to %q", got)
 	}
 	if reports[1].Attempted {
 		t.Error("an earlier failed delivery made the run a failure")
-	}
-}
-
-func TestState(t *testing.T) {
-	sent, not, bad, failed := Report{Attempted: true}, Report{}, Report{Err: errors.New("x")}, Report{Attempted: true, Err: errors.New("x")}
-	for _, c := range []struct {
-		reports []Report
-		want    task.DeliveryState
-	}{
-		{nil, task.DeliveryNone},
-		{[]Report{not, not}, task.DeliveryNone},
-		{[]Report{not, sent}, task.DeliveryDelivered},
-		{[]Report{sent, failed, sent}, task.DeliveryFailed},
-		{[]Report{sent, bad}, task.DeliveryFailed},
-	} {
-		if got := State(c.reports); got != c.want {
-			t.Errorf("%+v: %s, want %s", c.reports, got, c.want)
-		}
 	}
 }
 
@@ -272,7 +255,7 @@ func TestSecretsStayOut(t *testing.T) {
 	res := result(task.Delivery{To: ToFile, Path: dir + "/f"},
 		task.Delivery{To: ToCommand, Command: []string{"sh", "-c", "cat >" + dir + "/stdin; echo told ${credential:x}; exit 1"}})
 	res.Text = "the password is " + secret
-	reports := d.Deliver(t.Context(), res)
+	reports := all(d, t.Context(), res)
 	for _, file := range []string{"f", "stdin"} {
 		if got := content(t, filepath.Join(dir, file)); got != "the password is ***\n" {
 			t.Errorf("%s: %q", file, got)
@@ -292,4 +275,27 @@ func TestReferencesAreNotLeftIn(t *testing.T) {
 			t.Errorf("%+v: %+v", to, r)
 		}
 	}
+}
+
+// all takes a result to every destination of its task, as Tell takes a notice to one:
+// with the few quick attempts of deliver.
+func all(d *Deliverer, ctx context.Context, res Result) []Report {
+	reports := make([]Report, len(res.Task.Deliver))
+	var wg sync.WaitGroup
+	res.Run = res.Run.BeforeDelivery()
+	for i, to := range res.Task.Deliver {
+		reports[i] = Report{Index: i, Delivery: to}
+		applies, err := d.Applies(res, i)
+		if err != nil || !applies {
+			reports[i].Err = err
+			d.log(res.Run, reports[i])
+			continue
+		}
+		wg.Go(func() {
+			d.deliver(ctx, &reports[i], d.message(res))
+			d.log(res.Run, reports[i])
+		})
+	}
+	wg.Wait()
+	return reports
 }

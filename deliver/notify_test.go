@@ -124,7 +124,7 @@ func TestNotifyHangs(t *testing.T) {
 		srv.Close()
 	})
 	to := task.Delivery{To: ToNotify, Timeout: 200 * time.Millisecond, URL: strings.Replace(srv.URL, "http://", "generic://", 1) + "?disabletls=yes"}
-	reports := d.Deliver(t.Context(), result(to, toFile(dir+"/f")))
+	reports := all(d, t.Context(), result(to, toFile(dir+"/f")))
 	if r := reports[0]; r.Attempts != 1 || r.Err == nil || !strings.Contains(r.Err.Error(), "not known whether the message arrived") {
 		t.Errorf("%+v", r)
 	}

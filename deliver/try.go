@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"runnerd/task"
 )
 
 // Try makes one attempt for one destination of a result, by its place in the
@@ -13,7 +11,7 @@ import (
 // where an attempt would only repeat the error, and where it must not be made
 // because what the first did is not known.
 func (d *Deliverer) Try(ctx context.Context, res Result, index int) (again bool, err error) {
-	res.Run.Delivery = task.DeliveryPending
+	res.Run = res.Run.BeforeDelivery()
 	to := res.Task.Deliver[index]
 	send, err := d.sender(to, d.message(res))
 	if err == nil {
@@ -29,6 +27,6 @@ func (d *Deliverer) Try(ctx context.Context, res Result, index int) (again bool,
 
 // Applies tells whether a destination's `when` selects the result.
 func (d *Deliverer) Applies(res Result, index int) (bool, error) {
-	res.Run.Delivery = task.DeliveryPending
+	res.Run = res.Run.BeforeDelivery()
 	return res.applies(res.Task.Deliver[index].When)
 }

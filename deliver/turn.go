@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,6 +169,7 @@ func (t *turn) unreadable(ctx context.Context, run task.Run, cause error) error 
 		t.soonest(t.now.Add(longHold))
 		return nil
 	}
+	run = run.BeforeDelivery()
 	run.Delivery, run.Reason = task.DeliveryFailed, orText(run.Reason, "not delivered: "+cause.Error())
 	err := t.opts.Store.FinishDelivery(ctx, run.ID, run.Delivery, run.Reason)
 	if err == nil {
@@ -192,6 +194,7 @@ func complete(u task.Undelivered, spec task.Task) []task.DeliveryRecord {
 
 // finish sets the run's delivery fact from what its destinations came to.
 func (w *Worker) finish(ctx context.Context, run task.Run, records []task.DeliveryRecord) (task.Run, error) {
+	run = run.BeforeDelivery()
 	run.Delivery = task.DeliveryNone
 	reason := ""
 	for _, rec := range records {
@@ -217,10 +220,10 @@ func orText(a, b string) string {
 	return b
 }
 
-// Now delivers a finished run's result while the caller waits, with the few quick
-// attempts of Deliver, and answers the run with its delivery fact. It is for a
-// run in the foreground, in a process where Run does not run. If ctx ends, what
-// is not delivered by then fails.
+// Now makes the first attempt of each destination of a finished run while the caller
+// waits, and returns the run as it stands then. It is for a run in the foreground, in
+// a process where Run does not run: what is not there by then is pending, and the
+// next worker's.
 func (w *Worker) Now(ctx context.Context, runID string) (task.Run, error) {
 	run, err := w.opts.Store.Run(ctx, runID)
 	if err != nil || run.Delivery != task.DeliveryPending || !run.Execution.Finished() {
@@ -230,40 +233,18 @@ func (w *Worker) Now(ctx context.Context, runID string) (task.Run, error) {
 	if err != nil {
 		return run, err
 	}
-	res, err := w.result(ctx, runID, spec)
-	if err != nil {
-		return run, err
-	}
 	records := complete(task.Undelivered{Run: run}, spec)
 	for i := range records {
-		rec := &records[i]
-		rec.State, rec.Attempts, rec.UpdatedAt = task.DestinationSending, 1, time.Now()
-		if err := w.opts.Store.SaveDelivery(ctx, *rec); err != nil {
-			return run, err
-		}
+		w.attempts.Go(func() { records[i] = w.attempt(ctx, run, spec, records[i]) })
 	}
-	reports := w.opts.Deliverer.Deliver(ctx, res)
+	w.attempts.Wait()
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalWrite)
 	defer cancel()
-	for i, report := range reports {
-		records[i] = recordOf(records[i], report)
-		if err := w.opts.Store.SaveDelivery(final, records[i]); err != nil {
-			return run, err
-		}
+	if err := w.saveLeft(final); err != nil {
+		return run, err
 	}
-	return w.finish(final, run, records)
-}
-
-// recordOf is what Deliver reports, as it is recorded.
-func recordOf(rec task.DeliveryRecord, r Report) task.DeliveryRecord {
-	rec.Attempts, rec.UpdatedAt = r.Attempts, time.Now()
-	switch {
-	case r.Err != nil:
-		rec.State, rec.Error = task.DestinationFailed, r.Err.Error()
-	case r.Attempted:
-		rec.State = task.DestinationDelivered
-	default:
-		rec.State = task.DestinationSkipped
+	if !slices.ContainsFunc(records, func(r task.DeliveryRecord) bool { return !r.State.Settled() }) {
+		return w.finish(final, run, records)
 	}
-	return rec
+	return w.opts.Store.Run(final, runID)
 }

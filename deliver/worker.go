@@ -148,14 +148,14 @@ func (w *Worker) rest(ctx context.Context, next time.Time) {
 }
 
 // attempt makes one attempt and records it. The record comes before the effect:
-// without it nothing is sent.
-func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec task.DeliveryRecord) {
+// without it nothing is sent. It returns where the destination stands then.
+func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec task.DeliveryRecord) task.DeliveryRecord {
 	defer w.Wake()
 	defer w.free(place{run.ID, rec.Index})
 	res, err := w.result(ctx, run.ID, spec)
 	if err != nil {
 		w.hold(rec, err)
-		return
+		return rec
 	}
 	applies, err := w.opts.Deliverer.Applies(res, rec.Index)
 	if err != nil || !applies {
@@ -164,18 +164,19 @@ func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec 
 			rec.State, rec.Error = task.DestinationFailed, err.Error()
 		}
 		w.save(ctx, rec)
-		return
+		return rec
 	}
 	rec.State, rec.Attempts, rec.NextAt, rec.UpdatedAt = task.DestinationSending, rec.Attempts+1, time.Time{}, time.Now()
 	if err := w.opts.Store.SaveDelivery(ctx, rec); err != nil {
 		w.hold(rec, err)
-		return
+		return rec
 	}
 	again, err := w.opts.Deliverer.Try(ctx, res, rec.Index)
 	rec = w.judge(rec, run, again, err)
 	w.save(ctx, rec)
 	w.tell(run, rec)
 	w.opts.Tried(run, rec)
+	return rec
 }
 
 // result reads what there is to deliver.

@@ -69,6 +69,14 @@ func (r *Run) AccountDeliveries(records []DeliveryRecord) {
 	}
 }
 
+// BeforeDelivery is the run as it ended: how its delivery goes is no part of what it
+// has to say.
+func (r Run) BeforeDelivery() Run {
+	r.AccountDeliveries(nil)
+	r.Delivery = DeliveryPending
+	return r
+}
+
 // Undelivered is a finished run whose result is still to be delivered, without
 // its Output, and what is recorded of its destinations.
 type Undelivered struct {

@@ -295,7 +295,7 @@ func (h *house) deliverNow(ctx context.Context, run task.Run) (task.Run, error) 
 			return run, fmt.Errorf("deliver the result of run %s: %w", run.ID, err)
 		}
 	}
-	if set := h.applied.Load(); set != nil {
+	if set := h.applied.Load(); set != nil && run.Delivery != task.DeliveryPending {
 		h.care.pings.Now(ctx, set.Tasks[run.Task].Task, run)
 	}
 	return run, nil

@@ -158,7 +158,7 @@ func (p *printer) endRow(r control.RunRow) {
 		fmt.Fprintf(p.w, "see         %s\n", step)
 	}
 	if r.Execution.Finished() && r.Delivery == string(task.DeliveryPending) {
-		fmt.Fprintf(p.w, "delivery    not there yet, it is tried again; `runnerd show %s` tells\n", r.ID)
+		fmt.Fprintf(p.w, "delivery    not there yet, the daemon tries it again; `runnerd show %s` tells\n", r.ID)
 	}
 	if r.Status == task.StatusWaiting {
 		fmt.Fprintln(p.w, "waiting     `runnerd approvals` shows what for, `runnerd approve ID` lets it go on")

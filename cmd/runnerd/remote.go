@@ -79,25 +79,33 @@ func (a *app) ownZone() *time.Location {
 	return time.Local
 }
 
-// deliveryWait bounds how long a person waits for the daemon to deliver a result,
-// which it may try for hours.
-const deliveryWait = 15 * time.Second
+// deliveryWait bounds how long a person waits for the daemon's first attempts to
+// deliver a result: each has 30 s unless its task says otherwise.
+const deliveryWait = 2 * time.Minute
 
-// delivered waits until a finished run's result is where it belongs, or is not to
-// get there, since the exit code depends on it.
+// delivered waits until the first attempt of each destination of a finished run has
+// been made, since the exit code depends on it.
 func delivered(ctx context.Context, client *control.Client, run control.RunRow) (control.RunRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, deliveryWait)
 	defer cancel()
-	for run.Execution.Finished() && task.DeliveryState(run.Delivery) == task.DeliveryPending && waitUntil(ctx, time.Now().Add(follows)) {
+	for run.Execution.Finished() && task.DeliveryState(run.Delivery) == task.DeliveryPending {
 		v, err := client.Run(ctx, run.ID)
-		if err != nil && ctx.Err() == nil {
-			return run, remote(err)
-		}
 		if err == nil {
 			run = v.Run
+		} else if ctx.Err() == nil {
+			return run, remote(err)
+		}
+		if v.Untried == 0 && err == nil && settles(run) || !waitUntil(ctx, time.Now().Add(follows)) {
+			break
 		}
 	}
 	return run, nil
+}
+
+// settles tells whether a run whose destinations have all been tried stands as it
+// will: delivered, failed, or marked as not there yet.
+func settles(run control.RunRow) bool {
+	return task.DeliveryState(run.Delivery) != task.DeliveryPending || slices.Contains(run.Marks, task.MarkUndelivered)
 }
 
 // follow prints a run's transcript as it grows until the run rests: finished,
