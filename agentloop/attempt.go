@@ -46,7 +46,6 @@ type attempt struct {
 	limits      policy.Limits
 	budgets     policy.Effective // for its limits per day
 	approvalTTL time.Duration
-	warned      map[string]bool
 	badRow      int // calls in a row that could not be made
 }
 
@@ -68,7 +67,7 @@ func (r *Runner) load(ctx context.Context, runID string) (*attempt, error) {
 	}
 	a := &attempt{
 		Runner: r, run: run, spec: spec, zone: zone, started: time.Now(), wallSpent: run.Wall,
-		limits: policy.DefaultLimits(), approvalTTL: policy.DefaultApprovalTTL, warned: map[string]bool{},
+		limits: policy.DefaultLimits(), approvalTTL: policy.DefaultApprovalTTL,
 		log: r.Logger.With(zap.String("run", run.ID), zap.String("task", run.Task)),
 	}
 	return a, a.read(ctx)
@@ -246,14 +245,5 @@ func (a *attempt) effective(ctx context.Context) (policy.Effective, error) {
 func (a *attempt) adopt(eff policy.Effective) {
 	a.limits, a.budgets, a.approvalTTL = eff.Limits, eff, eff.ApprovalTTL
 	a.wall.Reset(a.wallLeft())
-	for _, w := range eff.Warnings {
-		a.warnOnce("policy value ignored", w)
-	}
-}
-
-func (a *attempt) warnOnce(what, detail string) {
-	if key := what + "\x00" + detail; !a.warned[key] {
-		a.warned[key] = true
-		a.log.Warn(what, zap.String("detail", detail))
-	}
+	a.warn("policy value ignored", eff.Warnings)
 }

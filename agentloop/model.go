@@ -3,8 +3,6 @@ package agentloop
 import (
 	"context"
 
-	"go.uber.org/zap"
-
 	"runnerd/llm"
 	"runnerd/policy"
 	"runnerd/task"
@@ -41,7 +39,7 @@ func (a *attempt) useModel(ctx context.Context, name string) error {
 func (a *attempt) useFenced() {
 	a.model, a.fenced = llm.Fenced(a.model), true
 	a.run.Mark(task.MarkToolsFenced)
-	a.log.Warn("vendor rejects native tools; fenced calls are used for this run", zap.String("model", a.modelSpec.Name))
+	a.warn("vendor rejects native tools; fenced calls are used", []string{"model " + a.modelSpec.Name})
 }
 
 func (a *attempt) toolMode() string { return a.modelSpec.ToolMode }

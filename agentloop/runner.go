@@ -62,6 +62,7 @@ type Options struct {
 type Runner struct {
 	Options
 	schemas *policy.Schemas
+	said    *said
 }
 
 // New returns a Runner. It does no I/O.
@@ -81,7 +82,7 @@ func New(o Options) *Runner {
 	if o.Zone == nil {
 		o.Zone = time.UTC
 	}
-	return &Runner{Options: o, schemas: policy.NewSchemas()}
+	return &Runner{Options: o, schemas: policy.NewSchemas(), said: &said{}}
 }
 
 // Run executes a claimed run until it is finished, waits for an approval, is

@@ -140,9 +140,7 @@ func (a *attempt) offer(ctx context.Context) (policy.Offer, error) {
 	for _, m := range offer.Marks {
 		a.run.Mark(m)
 	}
-	for _, n := range offer.Notices {
-		a.warnOnce("offer", n)
-	}
+	a.warn("offer", offer.Notices)
 	a.lookAtNeeds(eff, offer)
 	a.advise(eff, connected)
 	a.lastOffer = offer
@@ -165,12 +163,14 @@ func (a *attempt) advise(eff policy.Effective, connected []policy.Connected) {
 		return
 	}
 	a.advised = true
+	var advice []string
 	for _, adv := range policy.Advise(eff, connected) {
 		if adv.Mark != "" {
 			a.run.Mark(adv.Mark)
-			a.warnOnce("policy advice", adv.Where+": "+adv.Text)
+			advice = append(advice, adv.Where+": "+adv.Text)
 		}
 	}
+	a.warn("policy advice", advice)
 }
 
 // connected lists the tools of connectors, all at once; each waits no longer than
