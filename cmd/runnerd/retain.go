@@ -9,19 +9,52 @@ import (
 	"runnerd/db"
 )
 
-// Retention is applied each hour, a small step at a time with a rest after each,
-// so that nobody who writes waits long.
+// Retention is applied as often as there is need, a small step at a time with a rest
+// after each, so that nobody who writes waits long.
 const (
-	retainEvery = time.Hour
 	retainFirst = time.Minute
 	retainStep  = 200
 	retainRest  = 50 * time.Millisecond
+	// retainOften and retainSeldom are the shortest and the longest pause; what is
+	// kept for a short time only is looked at retainShare times within it.
+	retainOften  = 10 * time.Second
+	retainSeldom = time.Hour
+	retainShare  = 10
+	// retainMuch is how many rows at once are a sign that the pause was too long.
+	retainMuch = 5000
 )
+
+// retainLongest is the longest pause that an age allows.
+func retainLongest(age time.Duration) time.Duration {
+	if age <= 0 {
+		return retainSeldom
+	}
+	return min(max(age/retainShare, retainOften), retainSeldom)
+}
+
+// retainPause is the pause after one in which so many rows came together.
+func retainPause(pause time.Duration, removed int) time.Duration {
+	switch {
+	case removed >= retainMuch:
+		return max(pause/2, retainOften)
+	case removed < retainMuch/4:
+		return min(2*pause, retainSeldom)
+	}
+	return pause
+}
 
 // retain removes history that is older than `retention:` in runnerd.yaml allows,
 // from both databases, and gives the room back to the disk.
 func (h *house) retain(ctx context.Context) error {
-	for pause := retainFirst; waitFor(ctx, pause); pause = retainEvery {
+	pause, last := retainFirst, time.Now()
+	for {
+		pause = min(pause, retainLongest(h.applied.Load().Daemon.Retention.Age)) // which may have been edited
+		if rest := time.Until(last.Add(pause)); rest > 0 {
+			if !waitFor(ctx, min(rest, h.every)) {
+				return nil
+			}
+			continue
+		}
 		removed, err := h.prune(ctx)
 		if err != nil && ctx.Err() == nil {
 			h.log.Error("history not pruned", zap.Error(err))
@@ -29,8 +62,8 @@ func (h *house) retain(ctx context.Context) error {
 		if removed > 0 {
 			h.log.Info("history pruned", zap.Int("rows", removed))
 		}
+		last, pause = time.Now(), retainPause(pause, removed)
 	}
-	return nil
 }
 
 func waitFor(ctx context.Context, d time.Duration) bool {
