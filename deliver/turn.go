@@ -17,17 +17,21 @@ import (
 // in order.
 type lane struct{ task, to string }
 
-func laneOf(taskID string, to task.Delivery) lane {
-	return lane{taskID, strings.Join(append([]string{to.To, to.Path, to.URL}, to.Command...), "\x00")}
+func laneOf(taskID string, to task.Delivery) lane { return lane{taskID, destination(to)} }
+
+// destination tells destinations apart, whosever they are.
+func destination(to task.Delivery) string {
+	return strings.Join(append([]string{to.To, to.Path, to.URL}, to.Command...), "\x00")
 }
 
 // turn is one look at everything that is owed.
 type turn struct {
 	*Worker
-	now   time.Time
-	busy  map[place]bool // before the store was read: what it says of them is old
-	taken map[lane]bool
-	next  time.Time // of the earliest attempt that is not due yet
+	now    time.Time
+	busy   map[place]bool // before the store was read: what it says of them is old
+	taken  map[lane]bool
+	newest map[lane]time.Time // when the last result came into the lane
+	next   time.Time          // of the earliest attempt that is not due yet
 }
 
 // turn starts every attempt that is due and finishes the runs that have nothing
@@ -36,13 +40,16 @@ func (w *Worker) turn(ctx, work context.Context) (time.Time, error) {
 	if err := w.saveLeft(ctx); err != nil {
 		return time.Time{}, err
 	}
-	t := &turn{Worker: w, now: time.Now(), taken: map[lane]bool{}}
+	t := &turn{Worker: w, now: time.Now(), taken: map[lane]bool{}, newest: map[lane]time.Time{}}
 	w.mu.Lock()
 	t.busy = maps.Clone(w.busy)
 	w.mu.Unlock()
 	list, err := w.opts.Store.Undelivered(ctx, maxPending)
 	if err != nil {
 		return t.next, err
+	}
+	for _, u := range list {
+		t.arrived(ctx, u.Run)
 	}
 	for _, u := range list {
 		if err := t.run(ctx, work, u); err != nil {
@@ -87,7 +94,7 @@ func (t *turn) run(ctx, work context.Context, u task.Undelivered) error {
 		left++
 		if l := laneOf(u.Run.Task, to); !t.taken[l] {
 			t.taken[l] = true
-			t.consider(work, u.Run, spec, rec)
+			t.consider(work, u.Run, spec, rec, l)
 		}
 	}
 	if left > 0 {
@@ -97,11 +104,36 @@ func (t *turn) run(ctx, work context.Context, u task.Undelivered) error {
 	return err
 }
 
-// consider starts an attempt if it is due and there is room.
-func (t *turn) consider(work context.Context, run task.Run, spec task.Task, rec task.DeliveryRecord) {
+// arrived notes when results came into their lanes. A clock that went back may have
+// let some end in the future: those are no news.
+func (t *turn) arrived(ctx context.Context, run task.Run) {
+	spec, err := t.spec(ctx, run.Revision)
+	if err != nil || run.FinishedAt.After(t.now) {
+		return // run says what is wrong with it
+	}
+	for _, to := range spec.Deliver {
+		if l := laneOf(run.Task, to); run.FinishedAt.After(t.newest[l]) {
+			t.newest[l] = run.FinishedAt
+		}
+	}
+}
+
+// hurried tells whether the head of a lane is tried ahead of its plan: a result has
+// come in behind it since its last attempt, or another one reached the destination.
+func (t *turn) hurried(l lane, rec task.DeliveryRecord) bool {
+	return rec.Attempts > 0 && (t.newest[l].After(rec.UpdatedAt) || t.reached[l.to].After(rec.UpdatedAt))
+}
+
+// consider starts an attempt for the head of a lane if it is due and there is room.
+func (t *turn) consider(work context.Context, run task.Run, spec task.Task, rec task.DeliveryRecord, l lane) {
 	p := place{rec.Run, rec.Index}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	early := rec.NextAt.After(t.now) && t.hurried(l, rec)
+	planned := rec.NextAt
+	if early {
+		rec.NextAt = time.Time{}
+	}
 	if held, ok := t.held[p]; ok && held.After(rec.NextAt) {
 		rec.NextAt = held
 	}
@@ -116,6 +148,9 @@ func (t *turn) consider(work context.Context, run task.Run, spec task.Task, rec 
 	}
 	delete(t.held, p)
 	t.Worker.busy[p] = true
+	if early {
+		rec.NextAt = planned
+	}
 	t.attempts.Go(func() { t.attempt(work, run, spec, rec) })
 }
 

@@ -66,6 +66,7 @@ type Worker struct {
 	busy     map[place]bool
 	unsaved  map[place]task.DeliveryRecord // attempts whose end the store did not take
 	held     map[place]time.Time           // not before, since the store did not answer
+	reached  map[string]time.Time          // destinations, when something arrived there last
 	specs    map[string]task.Task          // by revision; only Run's goroutine
 }
 
@@ -100,7 +101,7 @@ func NewWorker(o WorkerOptions) *Worker {
 	}
 	return &Worker{
 		opts: o, log: o.Logger, wake: make(chan struct{}, 1),
-		busy: map[place]bool{}, unsaved: map[place]task.DeliveryRecord{}, held: map[place]time.Time{}, specs: map[string]task.Task{},
+		busy: map[place]bool{}, unsaved: map[place]task.DeliveryRecord{}, held: map[place]time.Time{}, reached: map[string]time.Time{}, specs: map[string]task.Task{},
 	}
 }
 
@@ -148,7 +149,9 @@ func (w *Worker) rest(ctx context.Context, next time.Time) {
 }
 
 // attempt makes one attempt and records it. The record comes before the effect:
-// without it nothing is sent. It returns where the destination stands then.
+// without it nothing is sent. One ahead of its plan, whose next_at is still to come,
+// does not count if it fails: the plan goes on. It returns where the destination
+// stands then.
 func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec task.DeliveryRecord) task.DeliveryRecord {
 	defer w.Wake()
 	defer w.free(place{run.ID, rec.Index})
@@ -166,17 +169,41 @@ func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec 
 		w.save(ctx, rec)
 		return rec
 	}
+	planned := rec
+	early := planned.NextAt.After(time.Now())
 	rec.State, rec.Attempts, rec.NextAt, rec.UpdatedAt = task.DestinationSending, rec.Attempts+1, time.Time{}, time.Now()
 	if err := w.opts.Store.SaveDelivery(ctx, rec); err != nil {
 		w.hold(rec, err)
 		return rec
 	}
 	again, err := w.opts.Deliverer.Try(ctx, res, rec.Index)
-	rec = w.judge(rec, run, again, err)
+	switch {
+	case early && again:
+		rec.State, rec.Attempts, rec.NextAt = task.DestinationPending, planned.Attempts, planned.NextAt
+		rec.Error, rec.UpdatedAt = err.Error(), time.Now()
+	default:
+		rec = w.judge(rec, run, again, err)
+	}
+	if err == nil {
+		w.arrivedAt(destination(spec.Deliver[rec.Index]), rec.UpdatedAt)
+	}
 	w.save(ctx, rec)
 	w.tell(run, rec)
 	w.opts.Tried(run, rec)
 	return rec
+}
+
+// maxReached bounds the destinations that are remembered.
+const maxReached = 10_000
+
+// arrivedAt notes that something arrived at a destination.
+func (w *Worker) arrivedAt(to string, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.reached) >= maxReached {
+		clear(w.reached) // then what waits is tried as planned
+	}
+	w.reached[to] = at
 }
 
 // result reads what there is to deliver.
