@@ -61,7 +61,7 @@ func TestFreshenSeesEachEdit(t *testing.T) {
 	for _, tt := range edits {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDir(t, base(nil))
+			d := newDir(t, base(map[string]string{"tasks/other.md": "---\n---\nStays.\n"}))
 			l := d.loader()
 			load(t, l)
 			if changed, _ := freshen(t, l, "good"); changed {

@@ -120,13 +120,13 @@ func TestStaleIsSaid(t *testing.T) {
 
 // What is gone is gone, and comes back as it was.
 func TestGoneIsRetired(t *testing.T) {
-	d := newDir(t, base(nil))
+	d := newDir(t, base(map[string]string{"tasks/other.md": "---\n---\nStays.\n"}))
 	rows := stored{}
 	l := d.loader(rows.lastGood)
 	rows.keep(load(t, l))
 	d.remove("tasks/good.md")
 	s := load(t, l)
-	if len(s.Tasks) != 0 || len(s.Problems) != 0 {
+	if len(s.Tasks) != 1 || len(s.Problems) != 0 {
 		t.Errorf("tasks %v, problems %q", s.TaskIDs(), texts(s.Problems))
 	}
 	d.write("tasks/good.md", "---\n---\nBack.\n")
@@ -137,13 +137,13 @@ func TestGoneIsRetired(t *testing.T) {
 
 // What was gone is not brought back from memory by a file that is broken.
 func TestGoneAndBackBroken(t *testing.T) {
-	d := newDir(t, base(nil))
+	d := newDir(t, base(map[string]string{"tasks/other.md": "---\n---\nStays.\n"}))
 	l := d.loader()
 	load(t, l)
 	d.remove("tasks/good.md")
 	load(t, l)
 	d.write("tasks/good.md", "---\nshedule: x\n---\np\n")
-	if s := load(t, l); len(s.Tasks) != 0 || len(s.Problems) != 1 {
+	if s := load(t, l); len(s.Tasks) != 1 || len(s.Problems) != 1 {
 		t.Errorf("tasks %v, problems %q", s.TaskIDs(), texts(s.Problems))
 	}
 }

@@ -36,7 +36,11 @@ type Options struct {
 	// LastGood returns the stored content of the last accepted revision of a file,
 	// named relative to Dir; nil knows none.
 	LastGood func(file string) (content []byte, ok bool)
-	Logger   *zap.Logger
+	// Stored returns the contents of all files that were in force last, by path
+	// relative to Dir: what a first load falls back to where the directory cannot be
+	// read or has lost its tasks. Nil knows none.
+	Stored func() map[string][]byte
+	Logger *zap.Logger
 
 	// LoadTimeout bounds one load, with a millisecond more for each file, and before
 	// it the wait for another load; default 10 s.
@@ -65,6 +69,11 @@ type Loader struct {
 	accepted map[string]*parsed // last good, by file
 	checks   map[string]error   // answers of CheckSchedule and CheckPath
 	ground   *ground            // of the latest load
+	before   map[string][]byte  // answer of Stored
+	empty    bool               // this load may find no tasks
+
+	// failed: the directory was not read by the latest attempt.
+	failed atomic.Bool
 }
 
 // cached is what is known of one file on disk.
@@ -147,13 +156,22 @@ func (l *Loader) Current() *Set {
 }
 
 // Load reads what changed and returns the new set. What is wrong with files is
-// in the set; an error means that the directory itself could not be read or that
-// time ran out, and then the latest set stays as it is.
-func (l *Loader) Load(ctx context.Context) (*Set, error) {
+// in the set; an error means that the directory itself could not be read, that it
+// has lost its tasks (*LostError) or that time ran out, and then the latest set stays
+// as it is. A process that has none yet takes the files that Stored knows, and the
+// set says why.
+func (l *Loader) Load(ctx context.Context) (*Set, error) { return l.loadOnce(ctx, false) }
+
+// LoadEmpty is Load by somebody who knows that there may be no tasks.
+func (l *Loader) LoadEmpty(ctx context.Context) (*Set, error) { return l.loadOnce(ctx, true) }
+
+func (l *Loader) loadOnce(ctx context.Context, empty bool) (*Set, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.leave()
+	l.empty = empty
+	defer func() { l.empty = false }()
 	st, err := l.load(ctx)
 	if err != nil {
 		return nil, err
@@ -179,12 +197,26 @@ func (l *Loader) leave() { <-l.turn }
 
 // load does the work of Load for whoever has the turn.
 func (l *Loader) load(ctx context.Context) (*state, error) {
+	st, err := l.read(ctx)
+	l.failed.Store(err != nil)
+	if err != nil && ctx.Err() == nil {
+		if st := l.fromStore(err); st != nil {
+			return st, nil
+		}
+	}
+	return st, err
+}
+
+func (l *Loader) read(ctx context.Context) (*state, error) {
 	root, err := os.OpenRoot(l.opts.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open config directory: %w", err)
 	}
 	defer root.Close()
 	found, err := l.scanSettled(ctx)
+	if err == nil {
+		err = l.lost(found)
+	}
 	if err != nil {
 		return nil, err
 	}

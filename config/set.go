@@ -30,6 +30,10 @@ type Set struct {
 	// on disk, sorted.
 	Kept []string
 
+	// Away says why the directory as it is does not count, so that all files are
+	// those of an earlier process; nil if it does.
+	Away error
+
 	refs []fileReference
 }
 

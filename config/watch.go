@@ -125,12 +125,11 @@ func (l *Loader) addDirs(w *fsnotify.Watcher) {
 func (l *Loader) differs() (print uint64, moved bool) {
 	found, err := l.scan()
 	if err != nil {
-		l.log.Warn("config directory not listed", zap.Error(err))
-		return 0, false
+		return 0, true // the load that follows says so
 	}
 	for _, f := range found.files {
 		print += fingerprint(f.rel, f.sig)
 	}
 	st := l.state.Load()
-	return print, st == nil || print != st.print
+	return print, st == nil || print != st.print || l.failed.Load()
 }

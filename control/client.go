@@ -246,9 +246,10 @@ func (c *Client) Resume(ctx context.Context, taskID string) (PauseView, error) {
 	return post[PauseView](ctx, c, path, nil)
 }
 
-// Reload makes the daemon read all files again.
-func (c *Client) Reload(ctx context.Context) (ReloadView, error) {
-	return post[ReloadView](ctx, c, "/api/reload", nil)
+// Reload makes the daemon read all files again; empty says that there are to be no
+// tasks.
+func (c *Client) Reload(ctx context.Context, empty bool) (ReloadView, error) {
+	return post[ReloadView](ctx, c, "/api/reload", map[string]bool{"empty": empty})
 }
 
 // Runs lists runs, newest first; of one task if taskID is not empty, older than the

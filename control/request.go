@@ -187,6 +187,18 @@ func unequivocal(dec *json.Decoder, where string, depth int) error {
 // maxText bounds a note or a reason.
 const maxText = 2000
 
+// flag reads a field that is true or false; one that is not there is false.
+func flag(fields patch, name string) (on bool, err error) {
+	raw, ok := fields[name]
+	if !ok {
+		return false, nil
+	}
+	if err := json.Unmarshal(raw, &on); err != nil || string(raw) == "null" {
+		return false, badRequest("body: %s: want true or false", name)
+	}
+	return on, nil
+}
+
 // text reads an optional string of a body.
 func text(fields patch, name string) (string, error) {
 	raw, ok := fields[name]

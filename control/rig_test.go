@@ -113,7 +113,7 @@ func (r *rig) options() Options {
 	ok(r.t, err)
 	return Options{
 		Main: r.main, Policies: r.rules, Files: rigFiles{}, Workers: r, Connectors: r,
-		Start: r.startRun, Reload: func(context.Context) (ReloadView, error) { return ReloadView{Tasks: 2}, nil },
+		Start: r.startRun, Reload: func(context.Context, bool) (ReloadView, error) { return ReloadView{Tasks: 2}, nil },
 		Rights: rights, Logger: zap.New(core), Daemon: DaemonView{Running: true, PID: 7},
 		ConfigDir: "/etc/runnerd", StateDir: "/var/lib/runnerd",
 	}

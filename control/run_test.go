@@ -153,7 +153,7 @@ func TestWhy(t *testing.T) {
 
 func TestReload(t *testing.T) {
 	r := newRig(t)
-	v := must[ReloadView](t)(r.as(operator).Reload(ctx))
+	v := must[ReloadView](t)(r.as(operator).Reload(ctx, false))
 	if v.Tasks != 2 || v.Problems == nil {
 		t.Errorf("reload %+v", v)
 	}

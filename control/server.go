@@ -57,8 +57,9 @@ type Options struct {
 	// answers *db.ActiveError if the task has an active run and an *Error for a
 	// task that is not there.
 	Start func(ctx context.Context, taskID string) (task.Run, error)
-	// Reload reads every file again and puts what is good into force.
-	Reload func(ctx context.Context) (ReloadView, error)
+	// Reload reads every file again and puts what is good into force. Empty says that
+	// the directory is to have no tasks.
+	Reload func(ctx context.Context, empty bool) (ReloadView, error)
 	// ToolSupport says how the model of a session's task takes tools; nil answers
 	// "unknown". It asks no model.
 	ToolSupport func(ctx context.Context, session string) (ToolSupport, error)

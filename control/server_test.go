@@ -122,9 +122,9 @@ func TestHealthAndMetrics(t *testing.T) {
 
 func TestPanicIsAnAnswer(t *testing.T) {
 	r := newRig(t, func(o *Options) {
-		o.Reload = func(context.Context) (ReloadView, error) { panic("boom") }
+		o.Reload = func(context.Context, bool) (ReloadView, error) { panic("boom") }
 	})
-	_, err := r.as(operator).Reload(ctx)
+	_, err := r.as(operator).Reload(ctx, false)
 	refusedWith(t, err, http.StatusInternalServerError, CodeInternal)
 	if r.logs.FilterMessage("handler panicked").Len() != 1 {
 		t.Error("not logged")
@@ -144,7 +144,7 @@ func TestShutdownWaits(t *testing.T) {
 				if patient {
 					o.Grace = time.Minute
 				}
-				o.Reload = func(ctx context.Context) (ReloadView, error) {
+				o.Reload = func(ctx context.Context, _ bool) (ReloadView, error) {
 					defer func() { gone = true }()
 					close(begun)
 					select {
@@ -158,7 +158,7 @@ func TestShutdownWaits(t *testing.T) {
 			})
 			answered := make(chan error, 1)
 			c := r.as(operator)
-			go func() { _, err := c.Reload(ctx); answered <- err }()
+			go func() { _, err := c.Reload(ctx, false); answered <- err }()
 			<-begun
 			served := make(chan error, 1)
 			go func() { served <- r.stop() }()

@@ -262,10 +262,15 @@ func (s *Server) resume(ctx context.Context, r *request) (any, error) {
 }
 
 func (s *Server) reload(ctx context.Context, r *request) (any, error) {
-	if _, err := r.object(true); err != nil {
+	fields, err := r.object(true, "empty")
+	if err != nil {
 		return nil, err
 	}
-	v, err := s.o.Reload(ctx)
+	empty, err := flag(fields, "empty")
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.o.Reload(ctx, empty)
 	v.Problems, v.Warnings, v.Kept = append([]string{}, v.Problems...), append([]string{}, v.Warnings...), append([]string{}, v.Kept...)
 	return v, err
 }

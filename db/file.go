@@ -93,8 +93,20 @@ func (d *DB) Files(ctx context.Context) (map[string][]byte, error) {
 	return contents, wrap("read files", err)
 }
 
-// ForgetFiles drops files that are gone on purpose.
-func (d *DB) ForgetFiles(ctx context.Context, paths ...string) error {
+// ForgetFiles drops the kept files that gone says are not in force any more; nil says
+// none are.
+func (d *DB) ForgetFiles(ctx context.Context, gone func(path string) bool) error {
+	if gone == nil {
+		return nil
+	}
+	var paths []string
+	err := d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
+		return q.NewRaw("SELECT path FROM files ORDER BY path").Scan(ctx, &paths)
+	})
+	paths = slices.DeleteFunc(paths, func(path string) bool { return !gone(path) })
+	if err != nil || len(paths) == 0 {
+		return wrap("forget files", err)
+	}
 	return wrap("forget files", d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
 		return inChunks(paths, func(paths []string) error {
 			_, err := tx.NewDelete().Table("files").Where("path IN (?)", bun.List(paths)).Exec(ctx)

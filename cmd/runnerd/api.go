@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
 	"go.uber.org/zap"
 
+	"runnerd/config"
 	"runnerd/connector"
 	"runnerd/control"
 	"runnerd/sqldb"
@@ -96,8 +98,19 @@ func (h *house) startManual(ctx context.Context, id string) (task.Run, error) {
 	return h.newManual(ctx, id)
 }
 
-func (h *house) reloadView(ctx context.Context) (control.ReloadView, error) {
-	err := h.reload(ctx)
+func (h *house) reloadView(ctx context.Context, empty bool) (control.ReloadView, error) {
+	load := h.loader.Load
+	if empty {
+		load = h.loader.LoadEmpty
+	}
+	err := h.reloadBy(ctx, load)
+	var lost *config.LostError
+	if errors.As(err, &lost) {
+		err = &control.Error{Status: http.StatusConflict, Code: control.CodeConflict, Message: err.Error()}
+	}
+	if err == nil {
+		h.away(h.applied.Load().Away)
+	}
 	set := h.applied.Load()
 	return control.ReloadView{
 		Tasks: len(set.Tasks), Connectors: len(set.Connectors), Problems: problemLines(set.Problems),

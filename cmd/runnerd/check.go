@@ -75,6 +75,9 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 	for _, p := range slices.Concat(i.set.Problems, i.set.Missing(i.secrets)) {
 		r.Problems = append(r.Problems, p.Error())
 	}
+	if i.set.Away != nil {
+		r.Problems = append(r.Problems, i.set.Away.Error())
+	}
 	if err := a.together(ctx); err != nil {
 		r.Problems = append(r.Problems, err.Error())
 	}

@@ -64,7 +64,9 @@ type house struct {
 	// while another takes its place.
 	applied atomic.Pointer[config.Set]
 	apply   sync.Mutex
-	behind  chan struct{} // capacity 1: what was loaded could not be stored
+	// awayText is what was last said of a config directory that cannot be read.
+	awayText atomic.Pointer[string]
+	behind   chan struct{} // capacity 1: what was loaded could not be stored
 
 	// service says that systemd started us; rights are who may do what, nil as
 	// long as there is no socket.
@@ -115,7 +117,7 @@ func (h *house) queued() {
 func (h *house) openFiles(a *app) {
 	h.secrets = a.resolver(h.redact)
 	h.loader = config.NewLoader(config.Options{
-		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, CheckPath: a.checkPath(h.secrets), LastGood: h.lastGood, Logger: h.log, PollOnly: a.poll > 0, Poll: a.poll,
+		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, CheckPath: a.checkPath(h.secrets), LastGood: h.lastGood, Stored: storedFiles(h.main, h.log), Logger: h.log, PollOnly: a.poll > 0, Poll: a.poll,
 	})
 }
 
@@ -270,11 +272,26 @@ func (h *house) Stale(taskID string) []string {
 }
 
 // reload reads all files again and puts what is good into force.
-func (h *house) reload(ctx context.Context) error {
-	if _, err := h.loader.Load(ctx); err != nil {
+func (h *house) reload(ctx context.Context) error { return h.reloadBy(ctx, h.loader.Load) }
+
+func (h *house) reloadBy(ctx context.Context, load func(context.Context) (*config.Set, error)) error {
+	if _, err := load(ctx); err != nil {
 		return err
 	}
 	return h.putNewest(ctx)
+}
+
+// storedFiles reads the files that were in force last.
+func storedFiles(main *db.DB, log *zap.Logger) func() map[string][]byte {
+	return func() map[string][]byte {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		files, err := main.Files(ctx)
+		if err != nil {
+			log.Error("files that were in force last not read", zap.Error(err))
+		}
+		return files
+	}
 }
 
 // putNewest makes the set that was loaded last, by whomever, the one in force:
@@ -303,6 +320,7 @@ func (h *house) putNewest(ctx context.Context) error {
 	err = h.clock.Set(entries)
 	h.applied.Store(set)
 	h.care.see(set)
+	h.away(set.Away)
 	h.admit(set.Daemon.Access)
 	h.tell(set, missing)
 	if len(set.Tasks) >= many {
@@ -336,7 +354,10 @@ func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, 
 		if err := h.main.SaveSchedules(ctx, schedules); err != nil {
 			return err
 		}
-		return h.main.SaveFiles(ctx, h.edited(set))
+		if err := h.main.SaveFiles(ctx, h.edited(set)); err != nil {
+			return err
+		}
+		return h.main.ForgetFiles(ctx, h.forgotten(set))
 	})
 	both.Go(func() error { return h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Policy(), "files") })
 	if err := both.Wait(); err != nil {
@@ -347,6 +368,30 @@ func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, 
 		entries[i] = scheduler.Entry{Task: t, Revision: revisions[i]}
 	}
 	return entries, nil
+}
+
+// forgotten tells which files are not in force any more; nil where none can have
+// gone since the last set.
+func (h *house) forgotten(set *config.Set) func(file string) bool {
+	in := make(map[string]bool, len(set.Accepted)+len(set.Kept))
+	for file := range set.Accepted {
+		in[file] = true
+	}
+	for _, file := range set.Kept {
+		in[file] = true
+	}
+	before := h.applied.Load()
+	gone := before == nil
+	if before != nil {
+		for file := range before.Accepted {
+			gone = gone || !in[file]
+		}
+		gone = gone || len(before.Kept) > 0
+	}
+	if !gone {
+		return nil
+	}
+	return func(file string) bool { return !in[file] }
 }
 
 // edited are the contents of the accepted files that are not in force as they are.

@@ -45,11 +45,32 @@ func (a *app) inspect(ctx context.Context) (*inspection, error) {
 	}
 	i := &inspection{settings: a.Settings, zone: zone, redact: redact.New(), warn: a.err}
 	i.secrets = a.resolver(i.redact)
-	loader := config.NewLoader(config.Options{Dir: a.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule, CheckPath: a.checkPath(i.secrets)})
+	loader := config.NewLoader(config.Options{Dir: a.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule, CheckPath: a.checkPath(i.secrets), Stored: a.stored(ctx)})
 	if i.set, err = loader.Load(ctx); err != nil {
 		return nil, a.unread(err)
 	}
+	if i.set.Away != nil {
+		fmt.Fprintf(a.err, "warning: these are the files that were in force last: %v\n", i.set.Away)
+	}
 	return i, nil
+}
+
+// stored reads what was in force last, which serve would fall back to. A directory
+// that is not there at all may as well be a name mistyped, unless a daemon runs.
+func (a *app) stored(ctx context.Context) func() map[string][]byte {
+	return func() (files map[string][]byte) {
+		if _, err := os.Stat(a.ConfigDir); errors.Is(err, fs.ErrNotExist) && a.live(ctx) == nil {
+			return nil
+		}
+		err := a.reading(ctx, func(main *db.DB) (err error) {
+			files, err = main.Files(ctx)
+			return err
+		})
+		if err != nil {
+			return nil // the directory's own error is the one to tell
+		}
+		return files
+	}
 }
 
 // unread says what to do about a config directory that cannot be read.

@@ -23,14 +23,7 @@ type tasksCmd struct {
 }
 
 func (c tasksCmd) Run(ctx context.Context, a *app) error {
-	i, err := a.inspect(ctx)
-	if err != nil {
-		return err
-	}
-	rows, err := a.taskRows(ctx, i)
-	if client := a.instead(ctx, err); client != nil {
-		rows, err = client.Tasks(ctx)
-	}
+	rows, err := c.rows(ctx, a)
 	if err != nil {
 		return remote(err)
 	}
@@ -51,6 +44,18 @@ func (c tasksCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	return nil
+}
+
+// rows asks the daemon, or looks at the files itself if none runs.
+func (tasksCmd) rows(ctx context.Context, a *app) ([]control.TaskRow, error) {
+	if client := a.live(ctx); client != nil {
+		return client.Tasks(ctx)
+	}
+	i, err := a.inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.taskRows(ctx, i)
 }
 
 // nextText says when a task is due next, or why it is not.

@@ -56,6 +56,7 @@ type cli struct {
 	Session    sessionCmd    `cmd:"" help:"Show and set what a session may reach."`
 	Pause      pauseCmd      `cmd:"" help:"Skip a task's instants, or every task's, until resumed."`
 	Resume     resumeCmd     `cmd:"" help:"End a pause."`
+	Reload     reloadCmd     `cmd:"" help:"Have the daemon read every file again."`
 	Connectors connectorsCmd `cmd:"" help:"List connectors and their tools."`
 	Cost       costCmd       `cmd:"" help:"Show what was spent, per day and task."`
 	Audit      auditCmd      `cmd:"" help:"Show who did what, and verify that the record is whole."`

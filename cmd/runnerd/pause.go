@@ -94,6 +94,9 @@ func (a *app) pausable(ctx context.Context, id string, all bool) (string, error)
 	case id == "":
 		return "", usage("name a task, or say --all")
 	}
+	if a.live(ctx) != nil {
+		return id, nil // it knows its tasks, whatever became of their files
+	}
 	i, err := a.inspect(ctx)
 	if err != nil {
 		return "", err

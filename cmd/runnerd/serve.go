@@ -252,11 +252,23 @@ func (h *house) reread(ctx context.Context) {
 	case ctx.Err() != nil:
 		return
 	case err != nil:
-		h.log.Error("reload", zap.Error(err))
-		h.care.board.Daemon("config", fmt.Sprintf("Edits do not count, what was in force stays so: %v.", err))
+		h.away(err)
 	default:
-		h.care.board.Daemon("config", "")
+		h.away(h.applied.Load().Away)
 	}
+}
+
+// away makes known that the config directory does not count as it is, once, and that
+// it does again.
+func (h *house) away(err error) {
+	text := ""
+	if err != nil {
+		text = fmt.Sprintf("Edits do not count, what was in force stays so: %v.", err)
+	}
+	if before := h.awayText.Swap(&text); (before == nil || *before != text) && err != nil {
+		h.log.Error("reload", zap.Error(err))
+	}
+	h.care.board.Daemon("config", text)
 }
 
 // everyMinute is how often what only time changes is looked at.

@@ -46,6 +46,9 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: problemLines(i.set.Problems),
 		Active: []control.RunRow{}, Trouble: []control.RunRow{},
 	}
+	if i.set.Away != nil {
+		v.Problems = append(v.Problems, i.set.Away.Error())
+	}
 	if err := a.together(ctx); err != nil {
 		v.Problems = append(v.Problems, err.Error())
 	}
