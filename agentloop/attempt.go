@@ -123,7 +123,7 @@ func (a *attempt) work(ctx context.Context) error {
 	if a.run.Attempt > max(a.spec.Retry.Attempts, 1) {
 		return a.fail("gave up after %d attempts (retry.attempts)", a.run.Attempt-1)
 	}
-	if a.lastWord() != nil && !a.owesReport() {
+	if last := a.lastWord(); last != nil && !a.owesReport() && !a.wroteCall(last) {
 		return nil // a crash came between the answer and the end
 	}
 	if err := a.openModel(ctx); err != nil {
@@ -148,8 +148,7 @@ func (a *attempt) work(ctx context.Context) error {
 			return err
 		}
 		if a.lastWord() != nil {
-			reminded, err := a.remind(ctx)
-			if err != nil || !reminded {
+			if again, err := a.goOn(ctx); err != nil || !again {
 				return err
 			}
 		}
@@ -157,6 +156,15 @@ func (a *attempt) work(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// goOn tells whether the model's last word is not the run's: it was told what is
+// wrong with it, or reminded of what it owes.
+func (a *attempt) goOn(ctx context.Context) (bool, error) {
+	if told, err := a.tellCall(ctx); told || err != nil {
+		return told, err
+	}
+	return a.remind(ctx)
 }
 
 // open stores the message that begins the run, after everything that would make

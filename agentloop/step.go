@@ -26,7 +26,7 @@ func (a *attempt) step(ctx context.Context) error {
 		return err
 	}
 	msg := a.message(resp, offer)
-	if msg.LastWord() && !a.owesReport() {
+	if msg.LastWord() && !a.owesReport() && !a.wroteCall(msg) {
 		msg.Notice = a.judge(msg.Text)
 		if resp.Finish == llm.FinishLength {
 			a.run.Mark(task.MarkTruncated)

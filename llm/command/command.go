@@ -97,16 +97,28 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 	defer cancel(nil)
 	timer := time.AfterFunc(m.opts.Timeout, func() { cancel(errTimeout) })
 	defer timer.Stop()
+	think := llm.NewThinkFilter(req.OnText)
 	r := run{
 		starter: m.opts.Starter, argv: argv, env: m.opts.Env, dir: m.opts.Dir, input: prompt(req.System, req.Messages),
-		out: output{left: m.opts.MaxBytes, onText: req.OnText, stop: func() { cancel(errTooLong) }},
+		out: output{left: m.opts.MaxBytes, onText: think.Add, stop: func() { cancel(errTooLong) }},
 	}
 	err = m.blame(ctx, inner, r.run(inner))
 	m.opts.Logger.Debug("model command ended", zap.String("program", argv[0]), zap.Duration("took", time.Since(begin)), zap.Error(err))
+	text, thought := llm.SplitThinking(r.out.finish())
+	think.End()
 	if err != nil {
-		return nil, err
+		return nil, spent(err, r.out.text.Len())
 	}
-	return &llm.Response{Text: r.out.finish(), Finish: llm.FinishStop, Vendor: "command"}, nil
+	return &llm.Response{Text: text, Reasoning: thought, Finish: llm.FinishStop, Vendor: "command"}, nil
+}
+
+// spent wraps the error of a program that had begun to answer, or was at work when
+// we let go of it: what stands behind it may charge for that.
+func spent(err error, n int) error {
+	if kind := llm.ErrorKind(err); n == 0 && kind != "" && kind != llm.Timeout {
+		return err
+	}
+	return &llm.Spent{Err: err, Bytes: n}
 }
 
 func (m *Model) argv() ([]string, error) {

@@ -189,6 +189,28 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// A program that had begun to answer, or was at work when its time was over, costs
+// although it failed; one that only complained does not.
+func TestFailuresThatCost(t *testing.T) {
+	for script, want := range map[string]bool{
+		"echo half; exit 1": true, "sleep 9": true, "echo no >&2; exit 1": false,
+	} {
+		_, err := ask(shell(t, script, func(o *command.Options) { o.Timeout = 300 * time.Millisecond }))
+		var spent *llm.Spent
+		if err == nil || errors.As(err, &spent) != want {
+			t.Errorf("%s: %v; that it costs is %v", script, err, !want)
+		}
+	}
+}
+
+// C3: thinking in tags is no part of a program's answer.
+func TestThinking(t *testing.T) {
+	r, err := ask(shell(t, "echo '<think>Hm.</think>'; echo Hi"))
+	if err != nil || r.Text != "Hi" || r.Reasoning != "Hm." {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
 func TestExactlyAsLongAsAllowed(t *testing.T) {
 	r, err := ask(shell(t, "printf 12345", func(o *command.Options) { o.MaxBytes = 5 }))
 	if err != nil || r.Text != "12345" {
