@@ -90,7 +90,7 @@ func TestRunEndsAll(t *testing.T) {
 	}
 	// A child that keeps the output open must not hold up the answer either.
 	s.ok("run", args{"command": "sleep 60 & echo $! >d"})
-	if took := time.Since(begin); took > 20*time.Second {
+	if took := time.Since(begin); took > 50*time.Second {
 		t.Errorf("took %s", took)
 	}
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -105,7 +105,7 @@ func TestRunEndsAll(t *testing.T) {
 // gone waits until a process is dead: killed ones take a moment, and an orphan
 // may stay a zombie until its new parent looks.
 func gone(pid int) error {
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 			return nil
 		}

@@ -101,12 +101,12 @@ func TestFreshenMindsItsOwn(t *testing.T) {
 // A file that an editor removes for a moment is not believed to be gone.
 func TestSaveByRemovingFirst(t *testing.T) {
 	d := newDir(t, base(nil))
-	l := d.loader()
+	l := d.loader(func(o *Options) { o.Settle = 2 * time.Second }) // more than a busy machine holds the writer up
 	load(t, l)
 	d.remove("tasks/good.md")
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		time.Sleep(goneWait / 4)
+		time.Sleep(50 * time.Millisecond)
 		d.write("tasks/good.md", "---\n---\nSaved.\n")
 	})
 	_, s := freshen(t, l, "good")
@@ -119,7 +119,7 @@ func TestSaveByRemovingFirst(t *testing.T) {
 // A file that is being written is not read half: rules at its end count.
 func TestSlowWriter(t *testing.T) {
 	d := newDir(t, base(nil))
-	l := d.loader()
+	l := d.loader(func(o *Options) { o.Settle, o.MaxSettle = 2*time.Second, time.Minute }) // as above
 	load(t, l)
 	full := filepath.Join(d.path, "connectors.yaml")
 	f, err := os.Create(full)

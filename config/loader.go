@@ -269,11 +269,8 @@ type scan struct {
 	connectorsDir signature
 }
 
-// goneWait is how long a file must be gone before that is believed: some editors
-// save by removing the file and writing it anew.
-const goneWait = 200 * time.Millisecond
-
-// scanSettled lists the directory, twice if a file has disappeared.
+// scanSettled lists the directory, once more after a rest if a file has disappeared:
+// some editors save by removing the file and writing it anew.
 func (l *Loader) scanSettled(ctx context.Context) (*scan, error) {
 	found, err := l.scan()
 	st := l.state.Load()
@@ -287,7 +284,7 @@ func (l *Loader) scanSettled(ctx context.Context) (*scan, error) {
 	for rel := range st.files {
 		if !present[rel] && !present[otherTaskFile(rel)] {
 			select {
-			case <-time.After(goneWait):
+			case <-time.After(l.opts.Settle):
 			case <-ctx.Done():
 				return nil, fmt.Errorf("load config: %w", ctx.Err())
 			}

@@ -36,7 +36,7 @@ func collect(t *testing.T, c *Client, after int64, f EventFilter, n int) []Event
 
 // bounded keeps a test that waits for nothing from hanging.
 func bounded(t *testing.T) context.Context {
-	b, cancel := context.WithTimeout(ctx, 20*time.Second)
+	b, cancel := context.WithTimeout(ctx, time.Minute)
 	t.Cleanup(cancel)
 	return b
 }

@@ -92,7 +92,7 @@ func TestCommandEndsWithItsDeadline(t *testing.T) {
 // gone waits until a process is dead: a killed one takes a moment, and an orphan
 // may stay a zombie until its new parent looks.
 func gone(pid int) error {
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 			return nil
 		}

@@ -78,7 +78,7 @@ func work(t *testing.T, o WorkerOptions, until func() bool) {
 	ctx, stop := context.WithCancel(context.Background())
 	w, done := NewWorker(o), make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
-	for limit := time.Now().Add(30 * time.Second); !until(); time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); !until(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Error("not settled in time")
 			break

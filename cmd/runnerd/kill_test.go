@@ -130,7 +130,7 @@ func (p *patient) start(crashAt string) *exec.Cmd {
 // ready waits until the n-th daemon has said that it is.
 func (p *patient) ready(n int) {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); strings.Count(p.log(), `"msg":"ready"`) < n; time.Sleep(20 * time.Millisecond) { // another process's log is polled
+	for deadline := time.Now().Add(patience); strings.Count(p.log(), `"msg":"ready"`) < n; time.Sleep(20 * time.Millisecond) { // another process's log is polled
 		if time.Now().After(deadline) {
 			p.t.Fatalf("the daemon did not get ready\n%s", p.log())
 		}
@@ -179,7 +179,7 @@ func (p *patient) effects() (reads, writes int) {
 // settled waits until the database holds at least n runs and none is active.
 func (p *patient) settled(n int) []task.Run {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) { // another process's state is polled
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // another process's state is polled
 		runs, active := p.runs()
 		if len(runs) >= n && active == 0 {
 			return runs

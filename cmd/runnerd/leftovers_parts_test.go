@@ -45,7 +45,7 @@ func (m tidy) Run() int {
 // that was killed get a moment to end: other processes can only be polled.
 func processesLeft(dir string) error {
 	var left []string
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		left = left[:0]
 		all, err := filepath.Glob("/proc/[0-9]*")
 		if err != nil {

@@ -170,7 +170,7 @@ func TestDrain(t *testing.T) {
 			if c.again {
 				p.signal(syscall.SIGTERM)
 			}
-			if took := p.exits(); took > 20*time.Second {
+			if took := p.exits(); took > 50*time.Second {
 				t.Errorf("the end took %s", took)
 			}
 			runs := d.runs("slow")
@@ -228,7 +228,7 @@ func TestStopWhileStarting(t *testing.T) {
 		return err == nil && held != nil && held.PID == p.cmd.Process.Pid
 	})
 	p.signal(syscall.SIGTERM)
-	if took := p.exits(); took > 20*time.Second {
+	if took := p.exits(); took > 50*time.Second {
 		t.Errorf("the end took %s", took)
 	}
 	m.quiet("READY=1", 0)

@@ -105,7 +105,7 @@ func (w *World) Open() {
 		Store: storeGate{g}, Policies: ruleGate{g}, Connectors: poolGate{g}, Files: w, Models: w, Redact: w.Redact,
 		Resolve: func(c, p string) (string, error) { return w.Resolve(c, p) },
 		Prompt:  func(s string) (string, error) { return s, nil },
-		Zone:    time.UTC, NewID: w.NewID, Logger: w.Log, Backoff: time.Millisecond, FinalWrites: w.FinalWrites,
+		Zone:    midday(), NewID: w.NewID, Logger: w.Log, Backoff: time.Millisecond, FinalWrites: w.FinalWrites,
 	})
 }
 
@@ -187,7 +187,7 @@ func (w *World) Script(turns string) {
 func (w *World) Task(t task.Task, f policy.Fields) {
 	w.T.Helper()
 	if t.Schedule.Zone == "" {
-		t.Schedule.Zone = "UTC"
+		t.Schedule.Zone = midday().String()
 	}
 	if t.Model == "" {
 		t.Model = "default"
@@ -247,4 +247,21 @@ func (w *World) dial(ctx context.Context, c task.Connector) (mcp.Transport, erro
 		return nil, fmt.Errorf("no server %s", c.ID)
 	}
 	return s.connect()
+}
+
+// midday is a zone in which it is about noon, so that no test of a day's limits
+// passes midnight, whatever the hour is.
+func midday() *time.Location {
+	name := "Etc/UTC"
+	switch ahead := 12 - time.Now().UTC().Hour(); {
+	case ahead > 0:
+		name = fmt.Sprintf("Etc/GMT-%d", ahead) // POSIX counts westwards
+	case ahead < 0:
+		name = fmt.Sprintf("Etc/GMT+%d", -ahead)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return time.UTC
+	}
+	return zone
 }

@@ -105,7 +105,7 @@ func TestAnswers(t *testing.T) {
 		if streamed.String() != want {
 			t.Errorf("%s: streamed %q, want %q", script, streamed.String(), want)
 		}
-		if d := time.Since(begin); d > 20*time.Second {
+		if d := time.Since(begin); d > time.Minute {
 			t.Errorf("%s: took %s", script, d)
 		}
 	}
@@ -284,7 +284,7 @@ func TestNothingIsLeft(t *testing.T) {
 // runs tells whether a process is neither gone nor dead. A killed one takes a
 // moment to die.
 func runs(pid int) bool {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			return false
