@@ -106,6 +106,30 @@ func (s *Set) LostConnectors() map[string]string {
 // maxPlaces bounds the places of one file that LostConnectors tells.
 const maxPlaces = 3
 
+// Place says where in the files a key stands that a task has, from its own file or
+// from the defaults: "tasks/brief.md:5:3: allow[0].where.path". What is not found
+// has no place.
+func (s *Set) Place(task string, path ...string) (place string, ok bool) {
+	if place, ok = s.placeIn(s.Tasks[task].File, kindTask, path); ok {
+		return place, ok
+	}
+	return s.placeIn(daemonName, kindDaemon, append([]string{"defaults"}, path...))
+}
+
+// DaemonPlace is Place for a key of runnerd.yaml itself.
+func (s *Set) DaemonPlace(path ...string) (place string, ok bool) {
+	return s.placeIn(daemonName, kindDaemon, path)
+}
+
+func (s *Set) placeIn(rel string, k kind, path []string) (string, bool) {
+	t := (&parsed{rel: rel, kind: k, content: s.Accepted[rel].Content}).places()
+	if t == nil || !t.has(path...) {
+		return "", false
+	}
+	p := t.src.problem(t.keyAt(path...), strings.TrimSuffix(where(path), ": "), "", "")
+	return p.Error(), true
+}
+
 // Missing returns the references of the set that r cannot resolve now, each with
 // its place, sorted. It is for `runnerd check`: a run finds out by itself.
 func (s *Set) Missing(r *Resolver) []Problem {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -18,8 +19,8 @@ type LineAdvice struct {
 
 // AdviseLines holds the conditions of allow and deny against the schemas that the
 // tools have now. A condition that no call of any tool that the line names can meet
-// is an error; what only looks odd is a warning. Tools that are not known are not
-// judged. resolve is as in Call; nil compares paths as text.
+// is an error; what only looks odd is a warning. Of tools that are not known only
+// paths and bounds are judged. resolve is as in Call; nil compares paths as text.
 func AdviseLines(e Effective, connected []Connected, resolve func(connector, path string) (string, error)) []LineAdvice {
 	a := &lineAdviser{adviser: &adviser{e: e, connected: byID(connected)}, resolve: resolve, schemas: NewSchemas()}
 	for _, list := range []struct {
@@ -62,11 +63,12 @@ func (a *lineAdviser) line() {
 	first := true
 	for _, id := range a.matching(a.grant) {
 		c, up := a.up(id)
-		if !up {
-			return
+		tools := []task.Tool{{Name: a.grant.Tool}} // of unknown schema
+		if up {
+			tools = uniqueTools(c.Tools)
 		}
-		for _, t := range uniqueTools(c.Tools) {
-			if !MatchGrant(a.grant, id, t.Name) {
+		for _, t := range tools {
+			if up && !MatchGrant(a.grant, id, t.Name) {
 				continue
 			}
 			found := a.tool(id, t)
@@ -105,7 +107,10 @@ func (a *lineAdviser) tool(connector string, t task.Tool) (found []remark) {
 		}
 		found = append(found, a.argument(j, c, s.property(name), path)...)
 	}
-	return append(found, a.missing(pair, s)...)
+	if len(found) > 0 {
+		return found // the argument that is missing may be the one that is misspelt
+	}
+	return a.missing(pair, s)
 }
 
 func noSuchArgument(pair, name string, known []string) string {
@@ -140,7 +145,7 @@ func (a *lineAdviser) argument(j judge, c Condition, p property, path []string) 
 	name := path[len(path)-1]
 	for _, k := range c.set() {
 		if types := p.types(); k.types != nil && types != nil && !slices.ContainsFunc(types, func(t string) bool { return slices.Contains(k.types, t) }) {
-			add(SeverityError, k.key, "%s can never match: %s is for a %s, and %s is %s; %s", a.grant, k.key, strings.Join(k.types, " or "),
+			add(SeverityError, k.key, "%s %s: %s is for a %s, and %s is %s; %s", a.grant, a.useless(), k.key, strings.Join(k.types, " or "),
 				name, strings.Join(types, " or "), instead(k.key, types))
 			continue
 		}
@@ -148,7 +153,7 @@ func (a *lineAdviser) argument(j judge, c Condition, p property, path []string) 
 			continue
 		}
 		if why, cure := k.never(j, c, p); why != "" {
-			add(SeverityError, k.key, "%s can never match: %s%s", a.grant, why, after("; ", cure))
+			add(SeverityError, k.key, "%s %s: %s%s", a.grant, a.useless(), why, after("; ", cure))
 		}
 	}
 	if len(found) > 0 {
@@ -159,7 +164,10 @@ func (a *lineAdviser) argument(j judge, c Condition, p property, path []string) 
 			add(SeverityWarning, "in", "%s is no value that the tool's schema takes%s: it never matches", valueText(v), p.wants())
 		}
 	}
-	if c.Host != "" {
+	if top, outside := j.outside(c.Under); c.Under != "" && outside {
+		add(SeverityWarning, "under", "relative paths of connector %s begin at its root %s, so that only absolute ones can lie under %s", j.connector, top, c.Under)
+	}
+	if c.Host != "" && len(p.nodes) > 0 {
 		if why := p.maybeNoURL(); why != "" {
 			add(SeverityWarning, "host", "host takes values with http:// or https:// only, and %s: a value such as www.example.com never matches; "+
 				"write exact values with in, if they have none", why)
@@ -169,6 +177,15 @@ func (a *lineAdviser) argument(j judge, c Condition, p property, path []string) 
 		add(SeverityWarning, "max", "max alone lets any negative %s through; say min too, for example {min: 0, max: %s}", name, c.Max)
 	}
 	return found
+}
+
+// useless says what becomes of a condition that no value can meet. In deny a value
+// that cannot be judged is refused.
+func (a *lineAdviser) useless() string {
+	if a.field == "allow" {
+		return "can never match"
+	}
+	return "does not tell calls apart"
 }
 
 // bounded tells whether the schema itself has a lower bound.
@@ -233,27 +250,38 @@ func (j judge) outsideRoot(under string) (why, cure string) {
 		return fmt.Sprintf("connector %s runs elsewhere, so its paths cannot be checked", j.connector), "write exact paths with eq or in"
 	case root == "" && !filepath.IsAbs(under):
 		return fmt.Sprintf("%s is relative, and nothing says where the paths of connector %s begin", under, j.connector), "write an absolute path, or root: at the connector"
-	case j.origin.Package != "builtin:files" || root == "":
+	case j.origin.Package != "builtin:files":
 		return "", ""
 	}
-	if !filepath.IsAbs(under) {
-		under = filepath.Join(root, under)
+	if top, outside := j.outside(under); outside {
+		return fmt.Sprintf("nothing under %s can be reached: connector %s serves %s", under, j.connector, top), "name a path below that, or change its root"
 	}
-	real, top := j.resolved(under), j.resolved(root)
-	if within(real, top) || within(top, real) {
-		return "", ""
-	}
-	return fmt.Sprintf("nothing under %s can be reached: connector %s serves %s", under, j.connector, root), "name a path below that, or change its root"
+	return "", ""
 }
 
-// resolved is the path without links where that can be known.
-func (j judge) resolved(path string) string {
-	if j.resolve != nil {
-		if real, err := j.resolve(j.connector, path); err == nil {
-			path = real
-		}
+// outside tells whether the path lies beside the connector's root, top.
+func (j judge) outside(under string) (top string, is bool) {
+	root, resolve := j.origin.Root, j.resolve
+	if root == "" {
+		return "", false
 	}
-	return filepath.Clean(path)
+	if resolve == nil {
+		resolve = func(_, path string) (string, error) { return lexical(root, path) }
+	}
+	real, err := resolve(j.connector, under)
+	top, bad := resolve(j.connector, ".")
+	return top, err == nil && bad == nil && !within(real, top) && !within(top, real)
+}
+
+// lexical resolves a path as text: relative ones from the root, no links.
+func lexical(root, path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(root, path)
+	}
+	if !filepath.IsAbs(path) {
+		return "", errors.New("relative to a root that is not known")
+	}
+	return filepath.Clean(path), nil
 }
 
 // within tells whether a clean absolute path is the base or below it.

@@ -197,13 +197,15 @@ func (g Grant) String() string {
 	parts := make([]string, 0, len(g.Where))
 	for _, name := range g.arguments() {
 		shown := name
-		if !plainYAML.MatchString(name) {
+		if !plainName.MatchString(name) {
 			shown = valueText(name)
 		}
 		parts = append(parts, shown+" "+g.Where[name].String())
 	}
 	return pair + " where " + strings.Join(parts, " and ")
 }
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
 var plainYAML = regexp.MustCompile(`^[a-z][A-Za-z0-9_./*?-]*$`)
 

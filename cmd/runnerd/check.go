@@ -172,12 +172,11 @@ func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpoli
 	}
 	list := ofTask(eff, connected)
 	for _, advice := range policy.Advise(eff, list) {
-		text := advice.Where + ": " + advice.Text
-		if advice.Severity == policy.SeverityError {
-			c.Errors = append(c.Errors, text)
-		} else {
-			c.Notes = append(c.Notes, text)
-		}
+		c.add(advice, advice.Where)
+	}
+	resolve := func(connector, path string) (string, error) { return pathOf(i.set, i.secrets, connector, path) }
+	for _, advice := range policy.AdviseLines(eff, list, resolve) {
+		c.add(advice.Advice, i.place(t.ID, eff, advice))
 	}
 	c.Errors = append(c.Errors, i.moneyWithoutPrice(t, eff)...)
 	c.Errors = append(c.Errors, undeliverable(t)...)
@@ -198,6 +197,30 @@ func (i *inspection) unflagged(ctx context.Context, rules *taskpolicy.Store, con
 		}
 	}
 	return warnings, nil
+}
+
+func (c *taskCheck) add(advice policy.Advice, where string) {
+	text := where + ": " + advice.Text
+	if advice.Severity == policy.SeverityError {
+		c.Errors = append(c.Errors, text)
+	} else {
+		c.Notes = append(c.Notes, text)
+	}
+}
+
+// place says where a line stands that advice is about: in a file, or in words where
+// it came over the API.
+func (i *inspection) place(task string, eff policy.Effective, advice policy.LineAdvice) string {
+	place, ok := "", false
+	if field := advice.Path[0]; field == taskpolicy.Ceiling {
+		place, ok = i.set.DaemonPlace(append([]string{"deny"}, advice.Path[1:]...)...)
+	} else if eff.Sources[field] == policy.LayerFile {
+		place, ok = i.set.Place(task, advice.Path...)
+	}
+	if !ok {
+		place = advice.Where + ": " + strings.Join(advice.Path[1:], ".")
+	}
+	return place
 }
 
 // brokenScripts finds models whose script cannot be played.

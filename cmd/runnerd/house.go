@@ -449,19 +449,7 @@ func (h *house) resolvePath(id, path string) (string, error) {
 	if set == nil {
 		return "", fmt.Errorf("resolve path: no files are in force")
 	}
-	c, ok := set.Connectors[id]
-	if !ok || c.Connector.URL != "" {
-		return "", fmt.Errorf("resolve path: connector %s has no files here", id)
-	}
-	root := c.Connector.Root
-	if root == "" {
-		root = c.Connector.Dir
-	}
-	root, err := h.secrets.ResolvePath(root)
-	if err != nil {
-		return "", err
-	}
-	return resolvePath(root, path)
+	return pathOf(set, h.secrets, id, path)
 }
 
 func (h *house) oldSchedule(revision string) (task.Schedule, bool) {

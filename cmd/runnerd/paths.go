@@ -7,7 +7,26 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"runnerd/config"
 )
+
+// pathOf is a path as a connector of the set reads it, without links.
+func pathOf(set *config.Set, secrets *config.Resolver, id, path string) (string, error) {
+	c, ok := set.Connectors[id]
+	if !ok || c.Connector.URL != "" {
+		return "", fmt.Errorf("resolve path: connector %s has no files here", id)
+	}
+	root := c.Connector.Root
+	if root == "" {
+		root = c.Connector.Dir
+	}
+	root, err := secrets.ResolvePath(root)
+	if err != nil {
+		return "", err
+	}
+	return resolvePath(root, path)
+}
 
 // resolvePath makes a path absolute and free of links the way the kernel would,
 // component by component, as far as it exists; what does not exist yet is taken
