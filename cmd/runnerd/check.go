@@ -25,6 +25,7 @@ import (
 type checkCmd struct {
 	Dir     string `arg:"" optional:"" help:"Config directory; default: --config." type:"path"`
 	Offline bool   `help:"Do not start or dial connectors: no tool tables."`
+	Models  bool   `help:"Ask each model for one word: what it answers, and what its endpoint does not take. Spends some tokens."`
 	JSON    bool   `help:"Print JSON."`
 }
 
@@ -34,6 +35,8 @@ type checkReport struct {
 	Problems []string    `json:"problems"`
 	Warnings []string    `json:"warnings"`
 	Tasks    []taskCheck `json:"tasks"`
+	// Models is only there if they were asked.
+	Models []modelCheck `json:"models,omitempty"`
 }
 
 // taskCheck is what check says of one task.
@@ -109,6 +112,14 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 	}
 	r.Warnings = append(r.Warnings, unflagged...)
 	r.Problems = append(r.Problems, i.brokenScripts()...)
+	if c.Models {
+		r.Models = i.askModels(ctx, a)
+	}
+	for _, m := range r.Models {
+		if m.Error != "" {
+			r.Problems = append(r.Problems, fmt.Sprintf("models.yaml: models.%s: asked for one word: %s", m.Name, m.Error))
+		}
+	}
 	for _, id := range i.set.TaskIDs() {
 		t, err := i.checkTask(ctx, i.set.Tasks[id].Task, rules, connected)
 		if err != nil {
@@ -279,6 +290,9 @@ func (r checkReport) print(w io.Writer, i *inspection) error {
 	}
 	for _, p := range r.Warnings {
 		fmt.Fprintln(w, "warning:", p)
+	}
+	for _, m := range r.Models {
+		m.print(w)
 	}
 	for _, t := range r.Tasks {
 		if err := t.print(w, i.set.Tasks[t.ID]); err != nil {
