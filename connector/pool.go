@@ -39,6 +39,8 @@ type Options struct {
 	// Protected are the paths that children must not reach: state, configuration
 	// and credential directories. A child's own HOME and CacheDir stay granted.
 	Protected []string
+	// Starter starts stdio connectors; nil: one with the mark of StateDir.
+	Starter *procgroup.Starter
 	// Executable is what serves builtin connectors; empty: our own binary.
 	Executable string
 	// Environ are the KEY=VALUE pairs that every child gets (PATH, LANG, TZ …),
@@ -118,7 +120,7 @@ type Pool struct {
 	opts    Options
 	limits  Limits
 	log     *zap.Logger
-	starter procgroup.Starter
+	starter *procgroup.Starter
 
 	// ctx ends when the pool closes; the work of all sessions hangs on it.
 	ctx    context.Context
@@ -168,8 +170,11 @@ func New(opts Options) *Pool {
 		wake:   make(chan struct{}, 1),
 		conns:  map[string]*conn{},
 	}
-	if opts.StateDir != "" {
-		p.starter.Mark = procgroup.MarkOf(opts.StateDir)
+	if p.starter = opts.Starter; p.starter == nil {
+		p.starter = &procgroup.Starter{}
+		if opts.StateDir != "" {
+			p.starter.Mark = procgroup.MarkOf(opts.StateDir)
+		}
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p

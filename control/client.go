@@ -37,8 +37,8 @@ type Client struct {
 	giveUp time.Duration
 }
 
-// NewClient makes a client. token, if not nil, is called for each request that
-// changes something and answers the state directory's token, or ""; see ReadToken.
+// NewClient makes a client. token, if not nil, is called for each request
+// and answers the state directory's token, or ""; see ReadToken.
 func NewClient(socket string, token func() string) *Client {
 	if token == nil {
 		token = func() string { return "" }
@@ -78,10 +78,8 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if method != http.MethodGet {
-		if token := c.token(); token != "" {
-			req.Header.Set(TokenHeader, token)
-		}
+	if token := c.token(); token != "" {
+		req.Header.Set(TokenHeader, token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

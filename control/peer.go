@@ -92,42 +92,102 @@ func peerGroups(fd int) ([]int, error) {
 	}
 }
 
-// peerListener identifies each connection as it is accepted and bounds how many
-// are open. One that cannot be identified is closed.
+// peerListener identifies each connection as it is accepted and closes at once one
+// that cannot be identified, that comes from what the daemon itself started, or for
+// which there is no place. It never waits: whoever comes next is not to wait for a crowd.
 type peerListener struct {
 	net.Listener
-	places chan struct{}
+	places *places
 	peerOf func(net.Conn) (Peer, error)
+	ours   func(pid int) bool
 	log    *zap.Logger
 }
 
-// fullPause is how long accepting waits while every place is taken.
-const fullPause = 50 * time.Millisecond
-
-// Accept implements net.Listener. A connection beyond the bound is closed at once,
-// so that a listener that is closed meanwhile is noticed.
+// Accept implements net.Listener.
 func (l *peerListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case l.places <- struct{}{}:
-		case <-time.After(fullPause):
-			l.log.Warn("connection refused", zap.String(keyDetail, fmt.Sprintf("%d are open", cap(l.places))))
-			_ = c.Close()
-			continue
-		}
-		free := sync.OnceFunc(func() { <-l.places })
 		peer, err := l.peerOf(c)
+		if err == nil && l.ours(peer.PID) {
+			err = fmt.Errorf("process %d was started by the daemon, for a connector or a command; such have nothing to do here", peer.PID)
+		}
+		var free func()
+		if err == nil {
+			free, err = l.places.take(peer)
+		}
 		if err != nil {
-			l.log.Warn("connection refused", zap.Error(err))
+			l.places.tell(l.log, err)
 			_ = c.Close()
-			free()
 			continue
 		}
 		return &peerConn{Conn: c, peer: peer, free: free}, nil
+	}
+}
+
+// places are how many connections may be open: of one uid, of everybody who has no
+// right at all, and together. Root's come on top, so that nobody can take them.
+type places struct {
+	total, each, strangers int
+	rights                 func(Peer) Rights
+
+	mu      sync.Mutex
+	byUID   map[int]int
+	known   int // of uids with a right, root left out
+	unknown int
+
+	refused int // since the last line of the log
+	told    time.Time
+}
+
+func newPlaces(rights func(Peer) Rights) *places {
+	return &places{total: maxConns, each: maxConns / 4, strangers: maxConns / 16, rights: rights, byUID: map[int]int{}}
+}
+
+// take gives a peer a place until it is freed.
+func (p *places) take(peer Peer) (free func(), err error) {
+	peer.Token = true // it may yet bear it
+	r := p.rights(peer)
+	count, limit := &p.known, p.total
+	if !r.Read && !r.Run && !r.Approve {
+		count, limit = &p.unknown, p.strangers
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.byUID[peer.UID] >= p.each:
+		return nil, fmt.Errorf("uid %d has %d connections open", peer.UID, p.each)
+	case peer.UID != 0 && *count >= limit:
+		return nil, fmt.Errorf("%d connections are open", limit)
+	}
+	p.byUID[peer.UID]++
+	if peer.UID != 0 {
+		*count++
+	}
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.byUID[peer.UID]--; p.byUID[peer.UID] == 0 {
+			delete(p.byUID, peer.UID)
+		}
+		if peer.UID != 0 {
+			*count--
+		}
+	}), nil
+}
+
+// tellEvery is how often refused connections are logged, however many there are.
+const tellEvery = 10 * time.Second
+
+func (p *places) tell(log *zap.Logger, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused++
+	if now := time.Now(); now.Sub(p.told) >= tellEvery {
+		log.Warn("connection refused", zap.Error(err), zap.Int("since_last", p.refused))
+		p.told, p.refused = now, 0
 	}
 }
 

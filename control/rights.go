@@ -60,11 +60,12 @@ type RightsOptions struct {
 	Access Access
 }
 
-// DefaultRights are the rules of DESIGN, section 6. Root and the daemon's own uid
-// may read and run, others what Access says. As a service root and whom Access
-// lists may approve, the daemon's own uid never: what it started runs as the same
-// uid. In user mode root, the daemon's own uid and whom Access lists may approve,
-// and each needs the token.
+// DefaultRights are the rules of DESIGN, section 6. Connectors share the daemon's own
+// uid, so that it proves nothing: as a service it has no right at all, root every
+// right. In user mode, and for a service that is root itself, root and the daemon's
+// own uid have every right with the token, which connectors cannot read, and none
+// without. Others have what Access says; in user mode they need the token too for
+// approving.
 func DefaultRights(o RightsOptions) (func(Peer) Rights, error) {
 	read, rerr := resolve("access.read", o.Access.Read)
 	run, uerr := resolve("access.run", o.Access.Run)
@@ -72,25 +73,36 @@ func DefaultRights(o RightsOptions) (func(Peer) Rights, error) {
 	if err := errors.Join(rerr, uerr, aerr); err != nil {
 		return nil, err
 	}
-	if o.Service && slices.Contains(approve.uids, o.UID) {
-		return nil, fmt.Errorf("access.approve lists uid %d, which the daemon itself runs as and which may never approve; name a person's account", o.UID)
+	locked := o.Service && o.UID != 0
+	for _, l := range []struct {
+		where string
+		people
+	}{{"read", read}, {"run", run}, {"approve", approve}} {
+		if locked && slices.Contains(l.uids, o.UID) {
+			return nil, fmt.Errorf("access.%s lists uid %d, which the daemon itself runs as and which may never do anything there; name a person's account", l.where, o.UID)
+		}
 	}
 	return func(p Peer) Rights {
-		house := p.UID == 0 || p.UID == o.UID
-		r := Rights{Run: house || run.has(p), Approve: approve.has(p), Hint: serviceHint}
-		if o.Service {
-			r.Approve = (r.Approve || p.UID == 0) && p.UID != o.UID
-		} else {
-			r.Approve, r.Hint = (r.Approve || house) && p.Token, userHint
+		switch {
+		case locked && p.UID == o.UID:
+			return Rights{Hint: serviceHint}
+		case locked && p.UID == 0:
+			return Rights{Read: true, Run: true, Approve: true}
+		case p.UID == o.UID || p.UID == 0:
+			return Rights{Read: p.Token, Run: p.Token, Approve: p.Token, Hint: userHint}
 		}
-		r.Read = house || r.Run || r.Approve || approve.has(p) || read.has(p)
+		r := Rights{Run: run.has(p), Approve: approve.has(p), Hint: serviceHint}
+		r.Read = r.Run || r.Approve || read.has(p)
+		if !o.Service {
+			r.Approve, r.Hint = r.Approve && p.Token, userHint
+		}
 		return r
 	}, nil
 }
 
 const (
-	serviceHint = "root may do everything; others need their name under access: in runnerd.yaml, and the daemon's own user may never approve"
-	userHint    = "approving needs the token file in the state directory: use `runnerd` as the user that the daemon runs as; others need their name under access: in runnerd.yaml"
+	serviceHint = "root may do everything, others need their name under access: in runnerd.yaml; the daemon's own user, which its connectors share, may do nothing here"
+	userHint    = "every request needs the token file in the state directory: use `runnerd` as the user that the daemon runs as; others need their name under access: in runnerd.yaml"
 )
 
 // people is a resolved list of names.

@@ -25,24 +25,26 @@ func TestDefaultRights(t *testing.T) {
 		want    string
 	}{
 		{"service, root", true, Access{}, peer(0), "read run approve"},
-		{"service, own uid", true, Access{}, peer(daemon), "read run"},
-		{"service, own uid with the token", true, Access{}, token(peer(daemon)), "read run"},
+		{"I3 service, own uid", true, Access{}, peer(daemon), ""},
+		{"I3 service, own uid with the token", true, Access{}, token(peer(daemon)), ""},
 		{"service, stranger", true, Access{}, peer(1000), ""},
 		{"service, stranger with the token", true, Access{}, token(peer(1000)), ""},
 		{"service, reader", true, access, peer(1001), "read"},
 		{"service, runner", true, access, peer(1002), "read run"},
 		{"service, approver", true, access, peer(1003), "read approve"},
 		{"service, approver only by a group of the same number", true, access, peer(1, 1003), ""},
-		{"user, own uid", false, Access{}, peer(daemon), "read run"},
+		{"I3 user, own uid", false, Access{}, peer(daemon), ""},
 		{"user, own uid with the token", false, Access{}, token(peer(daemon)), "read run approve"},
-		{"user, root", false, Access{}, peer(0), "read run"},
+		{"I3 user, root", false, Access{}, peer(0), ""},
 		{"user, root with the token", false, Access{}, token(peer(0)), "read run approve"},
 		{"user, stranger with the token", false, Access{}, token(peer(1000)), ""},
 		{"user, approver", false, access, peer(1003), "read"},
 		{"user, approver with the token", false, access, token(peer(1003)), "read approve"},
 		{"by further group", true, Access{Approve: []string{"@root"}}, peer(1000, 5, 0), "read approve"},
 		{"by first group", true, Access{Run: []string{"@root"}}, Peer{UID: 1000}, "read run"},
-		{"own uid in an approving group", true, Access{Approve: []string{"@root"}}, peer(daemon, 0), "read run"},
+		{"I3 own uid in an approving group", true, Access{Approve: []string{"@root"}}, peer(daemon, 0), ""},
+		{"user, reader", false, access, peer(1001), "read"},
+		{"user, runner", false, access, peer(1002), "read run"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rights, err := DefaultRights(RightsOptions{Service: c.service, UID: daemon, Access: c.access})
@@ -61,6 +63,19 @@ func TestDefaultRights(t *testing.T) {
 	}
 }
 
+// A service that is root itself has nobody above it: the token tells root from its
+// connectors.
+func TestRootService(t *testing.T) {
+	rights, err := DefaultRights(RightsOptions{Service: true})
+	ok(t, err)
+	if r := rights(Peer{}); r.Read || r.Run || r.Approve {
+		t.Errorf("I3 without the token: %+v", r)
+	}
+	if r := rights(Peer{Token: true}); !r.Read || !r.Run || !r.Approve {
+		t.Errorf("with it: %+v", r)
+	}
+}
+
 func TestDefaultRightsRefusesNames(t *testing.T) {
 	for _, c := range []struct {
 		service bool
@@ -70,7 +85,8 @@ func TestDefaultRightsRefusesNames(t *testing.T) {
 		{true, Access{Read: []string{"no-such-user"}}, "access.read"},
 		{true, Access{Run: []string{"@no-such-group"}}, "access.run"},
 		{true, Access{Approve: []string{"-1"}}, "access.approve"},
-		{true, Access{Approve: []string{"4242"}}, "may never approve"},
+		{true, Access{Approve: []string{"4242"}}, "may never do anything"},
+		{true, Access{Read: []string{"4242"}}, "may never do anything"},
 	} {
 		_, err := DefaultRights(RightsOptions{Service: c.service, UID: 4242, Access: c.access})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -123,7 +139,7 @@ func TestEveryRouteAsksForItsRight(t *testing.T) {
 }
 
 // The token counts in user mode only, only the right one, and only in its header.
-func TestTokenApproves(t *testing.T) {
+func TestTokenOpens(t *testing.T) {
 	state := t.TempDir()
 	token := must[string](t)(EnsureToken(state))
 	me := os.Getuid()
@@ -140,18 +156,24 @@ func TestTokenApproves(t *testing.T) {
 		{"service, token", true, token, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			rights, err := DefaultRights(RightsOptions{Service: c.service, UID: me})
+			uid := me
+			if c.service && me == 0 {
+				uid = 4242 // a service that is root itself is TestRootService's
+			}
+			rights, err := DefaultRights(RightsOptions{Service: c.service, UID: uid})
 			ok(t, err)
 			r := newRig(t, func(o *Options) { o.Rights, o.Token = rights, token })
-			r.peer.Store(&Peer{UID: me})
+			r.peer.Store(&Peer{UID: uid})
 			client := NewClient(r.socket, func() string { return c.token })
 			t.Cleanup(client.Close)
 			_, err = client.PatchTaskPolicy(ctx, "brief", patch{})
+			_, rerr := client.Tasks(ctx)
 			if c.want {
-				ok(t, err)
+				ok(t, errors.Join(err, rerr))
 				return
 			}
 			refusedWith(t, err, http.StatusForbidden, CodeForbidden)
+			refusedWith(t, rerr, http.StatusForbidden, CodeForbidden)
 		})
 	}
 }
@@ -176,7 +198,7 @@ func TestRealPeerCredentials(t *testing.T) {
 		read, start bool
 	}{
 		{0, 0, nil, true, true},
-		{4242, 4242, nil, true, true},
+		{4242, 4242, nil, false, false}, // I3: the daemon's own
 		{4243, 4243, nil, true, false},
 		{4244, 4244, nil, false, false},
 		{4244, 4244, []int{77, 1}, true, true},

@@ -77,9 +77,12 @@ type Options struct {
 	Changed <-chan struct{}
 	// Rights says what a peer may do; see DefaultRights. Nil: nothing.
 	Rights func(Peer) Rights
-	// Token is what approving needs in user mode; see EnsureToken. Empty: no
+	// Token is what every request needs in user mode; see EnsureToken. Empty: no
 	// request counts as bearing it.
 	Token string
+	// Ours tells whether a process was started by the daemon; it is turned away before
+	// it can ask anything. Nil: none was.
+	Ours func(pid int) bool
 	// Grace is how long requests under way have at shutdown; default 5s.
 	Grace  time.Duration
 	Logger *zap.Logger
@@ -112,6 +115,9 @@ func New(o Options) *Server {
 	}
 	if o.Rights == nil {
 		o.Rights = func(Peer) Rights { return Rights{} }
+	}
+	if o.Ours == nil {
+		o.Ours = func(int) bool { return false }
 	}
 	if o.ToolSupport == nil {
 		o.ToolSupport = func(context.Context, string) (ToolSupport, error) {
@@ -147,7 +153,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(work)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- srv.Serve(&peerListener{Listener: l, places: make(chan struct{}, maxConns), peerOf: s.peerOf, log: s.log})
+		ended <- srv.Serve(&peerListener{Listener: l, places: newPlaces(s.o.Rights), peerOf: s.peerOf, ours: s.o.Ours, log: s.log})
 	}()
 	var err error
 	select {

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,6 +111,10 @@ func TestHealthAndMetrics(t *testing.T) {
 	ok(t, r.as(nobody).Health(ctx)) // needs no right
 	sick.Store(errors.New("the scheduler has not turned"))
 	e := refusedWith(t, r.as(nobody).Health(ctx), http.StatusServiceUnavailable, CodeUnavailable)
+	if e.Message != "unhealthy" {
+		t.Errorf("says %q to nobody", e.Message)
+	}
+	e = refusedWith(t, r.as(operator).Health(ctx), http.StatusServiceUnavailable, CodeUnavailable)
 	if !strings.Contains(e.Message, "not turned") {
 		t.Errorf("says %q", e.Message)
 	}
@@ -206,27 +209,57 @@ func TestServeOnceAndComplete(t *testing.T) {
 	}
 }
 
-// Connections beyond the bound are closed, and a place is free again after one.
+// I9: places are counted by uid, strangers share a few, and those of root and of a
+// person are there whatever a crowd does. A place is free again after a connection.
 func TestConnectionsAreBounded(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, func(o *Options) {
+		o.Rights = func(p Peer) Rights { return Rights{Read: p.UID == 0 || p.UID < 100 && p.Token} }
+		o.Ours = func(pid int) bool { return pid == 666 }
+	})
 	var open []net.Conn
-	for range maxConns {
-		open = append(open, must[net.Conn](t)(net.Dial("unix", r.socket)))
+	fill := func(p Peer, n int) (kept int) {
+		for range n {
+			r.peer.Store(&p)
+			c := must[net.Conn](t)(net.Dial("unix", r.socket))
+			_, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+			if _, rerr := c.Read(make([]byte, 1)); err != nil || rerr != nil {
+				ok(t, c.Close())
+				continue
+			}
+			open = append(open, c)
+			kept++
+		}
+		return kept
 	}
-	over := must[net.Conn](t)(net.Dial("unix", r.socket))
-	if _, err := bufio.NewReader(over).ReadByte(); !errors.Is(err, io.EOF) {
-		t.Errorf("one too many: %v", err)
+	for _, c := range []struct {
+		name string
+		peer Peer
+		want int
+	}{
+		{"started by the daemon", Peer{UID: 1, PID: 666}, 0},
+		{"one uid", Peer{UID: 1}, maxConns / 4},
+		{"the second", Peer{UID: 2}, maxConns / 4},
+		{"a stranger", Peer{UID: 1001}, maxConns / 16},
+		{"another stranger", Peer{UID: 1002}, 0},
+		{"the third", Peer{UID: 3}, maxConns / 4},
+		{"the fourth", Peer{UID: 4}, maxConns / 4},
+		{"the fifth", Peer{UID: 5}, 0},
+		{"root", Peer{UID: 0}, maxConns / 4},
+	} {
+		if kept := fill(c.peer, maxConns/4+3); kept != c.want {
+			t.Errorf("I9 %s: %d places, want %d", c.name, kept, c.want)
+		}
 	}
-	for _, c := range append(open, over) {
+	for _, c := range open {
 		ok(t, c.Close())
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		err := r.as(operator).Health(ctx)
-		if err == nil {
-			break
-		}
+	for deadline := time.Now().Add(10 * time.Second); fill(Peer{UID: 5}, 1) != 1; {
 		if time.Now().After(deadline) {
-			t.Fatal(err)
+			t.Fatal("no place is free again")
 		}
+	}
+	ok(t, open[len(open)-1].Close())
+	if n := r.logs.FilterMessage("connection refused").Len(); n != 1 {
+		t.Errorf("%d lines in the log for all of them", n)
 	}
 }

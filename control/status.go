@@ -95,12 +95,18 @@ type PauseView struct {
 	Was bool `json:"was,omitempty"`
 }
 
-func (s *Server) health(ctx context.Context, _ *request) (any, error) {
+// health needs no right, so that whoever gets to the socket can see whether somebody
+// is there; what is wrong is for those who may read.
+func (s *Server) health(ctx context.Context, r *request) (any, error) {
 	if s.o.Healthy != nil {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
 		if err := s.o.Healthy(ctx); err != nil {
-			return nil, &Error{Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Message: "unhealthy: " + err.Error()}
+			message := "unhealthy"
+			if s.o.Rights(r.peer).Read {
+				message += ": " + err.Error()
+			}
+			return nil, &Error{Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Message: message}
 		}
 	}
 	return map[string]string{"status": "ok"}, nil

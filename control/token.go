@@ -21,8 +21,8 @@ const (
 	tokenBytes = 32
 )
 
-// EnsureToken answers the token of a state directory: who can read its file may
-// approve in user mode. The file holds 32 random bytes in hex and is readable by
+// EnsureToken answers the token of a state directory: who can read its file has
+// every right in user mode. The file holds 32 random bytes in hex and is readable by
 // its owner alone; one that is not, or that holds anything else, is replaced, as it
 // may be known.
 func EnsureToken(stateDir string) (string, error) {

@@ -37,6 +37,41 @@ const orderTime = 10 * time.Second
 type Starter struct {
 	// Mark is the daemon's; see MarkOf.
 	Mark string
+
+	mu     sync.Mutex
+	guards map[int]bool // living ones
+}
+
+// Ours tells whether a living process was started here, by whatever way it came from
+// one that Start started.
+func (s *Starter) Ours(pid int) bool {
+	for hops := 0; hops < 1000 && pid > 1; hops++ {
+		s.mu.Lock()
+		guard := s.guards[pid]
+		s.mu.Unlock()
+		if guard {
+			return true
+		}
+		p, ok := readProcess(pid)
+		if !ok {
+			return false
+		}
+		pid = p.parent
+	}
+	return false
+}
+
+func (s *Starter) note(guard int, lives bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !lives {
+		delete(s.guards, guard)
+		return
+	}
+	if s.guards == nil {
+		s.guards = map[int]bool{}
+	}
+	s.guards[guard] = true
 }
 
 // Program is what is to be started.
@@ -95,7 +130,12 @@ func (s *Starter) Start(p Program) (*Process, error) {
 	if err := proc.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a guard: %w", err), ours.Close())
 	}
-	go proc.oversee()
+	s.note(proc.cmd.Process.Pid, true)
+	go func() {
+		defer close(proc.exited)
+		proc.oversee()
+		s.note(proc.cmd.Process.Pid, false)
+	}()
 	_ = ours.SetWriteDeadline(time.Now().Add(orderTime))
 	_, _ = ours.Write(append(order, '\n')) // if it fails, so does the report
 	return proc, nil
@@ -133,7 +173,6 @@ func socketPair() (ours, theirs *os.File, err error) {
 // oversee reads the guard's reports until it is gone. A guard that ended without
 // its last report was killed; then the marks tell what it left behind.
 func (p *Process) oversee() {
-	defer close(p.exited)
 	in := bufio.NewReader(io.LimitReader(p.control, 1<<20))
 	for {
 		line, err := in.ReadBytes('\n')

@@ -50,7 +50,7 @@ func (h *house) server(a *app) (*control.Server, error) {
 		Start: h.startManual, Reload: h.reloadView, ToolSupport: h.toolSupport, Healthy: h.healthy,
 		Daemon:    control.DaemonView{Running: true, PID: os.Getpid(), Version: versionText(), StartedAt: &now},
 		ConfigDir: h.settings.ConfigDir, StateDir: h.settings.StateDir, Zone: h.zone.String(), ZoneFrom: h.zoneFrom,
-		Rights: h.rightsOf, Token: token, Logger: h.log, Metrics: h.metrics(),
+		Rights: h.rightsOf, Token: token, Ours: h.starter.Ours, Logger: h.log, Metrics: h.metrics(),
 	}), nil
 }
 

@@ -176,7 +176,7 @@ func (h *house) lastGood(file string) ([]byte, bool) {
 func (h *house) openParts(a *app) {
 	h.models = newModels(provider.Options{Resolve: h.secrets.ResolveSecret, Env: childEnviron(a, "HOME"), Starter: h.starter, Logger: h.log})
 	connectors := connectorOptions(a, h.secrets, h.redact, h.log)
-	connectors.Notice = h.connectorNotice
+	connectors.Notice, connectors.Starter = h.connectorNotice, h.starter
 	h.pool = connector.New(connectors)
 	if n := h.pool.Sweep(); n > 0 {
 		h.log.Warn("ended what connectors of an earlier daemon left behind", zap.Int("processes", n))

@@ -11,10 +11,11 @@ import (
 )
 
 // openDoor settles who may do what on the socket, and answers the token of the
-// state directory: in user mode approving needs it, and connectors cannot read it.
+// state directory: in user mode, and as root, every request needs it, and connectors
+// cannot read it.
 func (h *house) openDoor(a *app) (token string, err error) {
 	h.service = systemd.Managed(a.getenv)
-	if err := h.setRights(h.applied.Load().Daemon.Access); err != nil || h.service {
+	if err := h.setRights(h.applied.Load().Daemon.Access); err != nil || h.service && os.Getuid() != 0 {
 		return "", err
 	}
 	return control.EnsureToken(h.settings.StateDir)
