@@ -31,10 +31,10 @@ type connectorKeys struct {
 	Root             string              `json:"root,omitempty" pattern:"^(/|\\$\\{)" example:"/srv/reports" jsonschema:"directory that the files builtin serves; relative paths in grants start here"`
 	AllowPrivate     bool                `json:"allow_private,omitempty" default:"false" jsonschema:"whether the URL's name may resolve to a private address"`
 	TrustAnnotations *bool               `json:"trust_annotations,omitempty" default:"false" jsonschema:"whether the server's readOnlyHint makes a tool read, and its absence write"`
-	Classes          map[string]string   `json:"classes,omitempty" enum:"read,write,exec" example:"{\"delete_*\": \"exec\"}" jsonschema:"class by tool name or glob; final"`
-	DisabledTools    *[]string           `json:"disabled_tools,omitempty" jsonschema:"tools that are hidden and refused, by name or glob"`
+	Classes          map[string]string   `json:"classes,omitempty" enum:"read,write,exec" example:"{\"delete_*\": \"exec\"}" jsonschema:"class by tool name; * and ? match; final"`
+	DisabledTools    *[]string           `json:"disabled_tools,omitempty" jsonschema:"tools that are hidden and refused, by name; * and ? match"`
 	Flags            *[]string           `json:"flags,omitempty" enum:"untrusted,private,egress" jsonschema:"what all its tools do: bring in untrusted text, show private data, send data out"`
-	ToolFlags        map[string][]string `json:"tool_flags,omitempty" enum:"untrusted,private,egress" example:"{\"get_page\": [\"untrusted\"]}" jsonschema:"the same for single tools, by name or glob"`
+	ToolFlags        map[string][]string `json:"tool_flags,omitempty" enum:"untrusted,private,egress" example:"{\"get_page\": [\"untrusted\"]}" jsonschema:"the same for single tools, by name; * and ? match"`
 	Pin              string              `json:"pin,omitempty" enum:"first-use,strict" default:"first-use" jsonschema:"whether definitions are accepted on first use or only by a person"`
 	Timeout          *timeoutKeys        `json:"timeout,omitempty" jsonschema:"deadlines"`
 	Disabled         bool                `json:"disabled,omitempty" default:"false" jsonschema:"keeps the entry without using it"`

@@ -389,12 +389,11 @@ func (c Condition) String() string {
 	}
 	var parts []string
 	for _, k := range c.set() {
-		value := k.of(c)
-		text := valueText(value)
-		if plain, ok := value.(bare); ok {
-			text = string(plain)
+		if plain, ok := k.of(c).(bare); ok {
+			parts = append(parts, k.words+" "+string(plain))
+		} else {
+			parts = append(parts, k.words+" "+valueText(k.of(c)))
 		}
-		parts = append(parts, k.words+" "+text)
 	}
 	if parts == nil {
 		return "has no condition"
@@ -412,12 +411,11 @@ func (c Condition) yaml() string {
 	}
 	var parts []string
 	for _, k := range c.set() {
-		value := k.of(c)
-		text := jsonText(value)
-		if plain, ok := value.(bare); ok {
-			text = yamlPath(string(plain))
+		if plain, ok := k.of(c).(bare); ok {
+			parts = append(parts, k.key+": "+yamlPath(string(plain)))
+		} else {
+			parts = append(parts, k.key+": "+jsonText(k.of(c)))
 		}
-		parts = append(parts, k.key+": "+text)
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }

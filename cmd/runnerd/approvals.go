@@ -117,7 +117,7 @@ func (a *app) approval(ctx context.Context, id string) (ap task.Approval, err er
 type approveCmd struct {
 	ID     string `arg:"" help:"Approval, or its beginning."`
 	Task   string `help:"Only if it is of this task." placeholder:"TASK"`
-	Always bool   `help:"Also print the allow: line that would permit such calls; no file is edited."`
+	Always bool   `help:"Also print the allow: line that would permit exactly this call; no file is edited."`
 	Reason string `help:"A note for the record."`
 }
 
@@ -203,7 +203,7 @@ func printAlways(a *app, d control.DecisionView) {
 		fmt.Fprintln(a.out, "No allow: line can match these arguments: they are no JSON object.")
 		return
 	}
-	fmt.Fprintf(a.out, "\nTo permit such calls without asking, put this into the file of task %s, or its item into the allow: that is there:\n%s\n", d.Approval.Task, indent(d.Always))
+	fmt.Fprintf(a.out, "\nTo permit this call in every run without asking, with these arguments and no others, put this into the file of task %s, or its item into the allow: that is there:\n%s\n", d.Approval.Task, indent(d.Always))
 	if len(d.AlwaysOpen) > 0 {
 		fmt.Fprintf(a.out, "It leaves these arguments free; narrow them with `where` if you can: %s\n", strings.Join(d.AlwaysOpen, ", "))
 	}
