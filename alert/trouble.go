@@ -1,11 +1,11 @@
 package alert
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // Events, as `notify: events:` names them.
@@ -26,7 +26,7 @@ func (b *Board) Ended(run task.Run) {
 	switch status {
 	case task.StatusOK:
 		for _, t := range b.Open(of) {
-			b.Clear(t.Key, fmt.Sprintf("Task %s works again: run %s ended ok.", run.Task, run.ID))
+			b.Clear(t.Key, text.Sprintf("Task %s works again: run %s ended ok.", run.Task, run.ID))
 		}
 		return
 	case task.StatusFailed, task.StatusDenied, task.StatusUnknown, task.StatusBudget:
@@ -47,7 +47,7 @@ func (b *Board) Ended(run task.Run) {
 			b.Drop(t.Key)
 		}
 	}
-	b.Raise(task.Trouble{Key: key, Event: event, Title: fmt.Sprintf("%s: %s", run.Task, status), Text: runText(run, status)})
+	b.Raise(task.Trouble{Key: key, Event: event, Title: text.Sprintf("%s: %s", run.Task, status), Text: runText(run, status)})
 }
 
 // DayIsSpent tells whether a daily limit ended a run: nothing more can run today.
@@ -57,37 +57,37 @@ func DayIsSpent(run task.Run) bool {
 
 func runText(run task.Run, status task.Status) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "Task %s, run %s, ended: %s", run.Task, run.ID, status)
+	text.Fprintf(&s, "Task %s, run %s, ended: %s", run.Task, run.ID, status)
 	if run.Reason != "" {
-		s.WriteString(": " + run.Reason)
+		text.Fprintf(&s, ": %s", run.Reason)
 	}
 	s.WriteString(".\n")
 	if !run.Due.IsZero() {
-		fmt.Fprintf(&s, "It was due at %s.\n", run.Due.UTC().Format(time.RFC3339))
+		text.Fprintf(&s, "It was due at %s.\n", run.Due.UTC().Format(time.RFC3339))
 	}
 	if status == task.StatusUnknown {
 		s.WriteString("Something was sent and no answer came: look whether it was done before you run it again.\n")
 	}
-	fmt.Fprintf(&s, "See: runnerd show %s\n", run.ID)
+	text.Fprintf(&s, "See: runnerd show %s\n", run.ID)
 	return s.String()
 }
 
 // Delivery says what became of one attempt to deliver a result.
 func (b *Board) Delivery(run task.Run, rec task.DeliveryRecord) {
-	key := fmt.Sprintf("delivery/%s/%d", run.Task, rec.Index)
-	text := fmt.Sprintf("The result of task %s, run %s, did not reach its destination %d (%s): %s.\n", run.Task, run.ID, rec.Index+1, rec.To, rec.Error)
+	key := text.Sprintf("delivery/%s/%d", run.Task, rec.Index)
+	said := text.Sprintf("The result of task %s, run %s, did not reach its destination %d (%s): %s.\n", run.Task, run.ID, rec.Index+1, rec.To, rec.Error)
 	switch {
 	case rec.State == task.DestinationDelivered:
-		b.Clear(key, fmt.Sprintf("Results of task %s reach their destination %d (%s) again.", run.Task, rec.Index+1, rec.To))
+		b.Clear(key, text.Sprintf("Results of task %s reach their destination %d (%s) again.", run.Task, rec.Index+1, rec.To))
 		return
 	case rec.State == task.DestinationFailed:
-		text += fmt.Sprintf("It is not tried again. The result is kept: runnerd show %s\n", run.ID)
+		said += text.Sprintf("It is not tried again. The result is kept: runnerd show %s\n", run.ID)
 	case rec.State == task.DestinationPending:
-		text += fmt.Sprintf("It is tried again at %s.\n", rec.NextAt.UTC().Format(time.RFC3339))
+		said += text.Sprintf("It is tried again at %s.\n", rec.NextAt.UTC().Format(time.RFC3339))
 	default:
 		return
 	}
-	b.Raise(task.Trouble{Key: key, Event: EventFailure, Title: run.Task + ": result not delivered", Text: text})
+	b.Raise(task.Trouble{Key: key, Event: EventFailure, Title: text.Field(run.Task) + ": result not delivered", Text: said})
 }
 
 // Approvals makes the approvals that wait for a person known, each with the
@@ -96,12 +96,12 @@ func (b *Board) Approvals(pending []task.Approval, command string) {
 	list := make([]task.Trouble, len(pending))
 	for i, a := range pending {
 		list[i] = task.Trouble{
-			Key: "approval/" + a.ID, Event: EventApproval, Title: fmt.Sprintf("%s: approval needed for %s/%s", a.Task, a.Connector, a.Tool),
-			Text: fmt.Sprintf("Task %s, run %s, asks to call %s/%s (%s):\n%s\n\nTo allow exactly this call: %s approve %s\nTo refuse it: %s deny %s\n",
+			Key: "approval/" + a.ID, Event: EventApproval, Title: text.Sprintf("%s: approval needed for %s/%s", a.Task, a.Connector, a.Tool),
+			Text: text.Sprintf("Task %s, run %s, asks to call %s/%s (%s):\n%s\n\nTo allow exactly this call: %s approve %s\nTo refuse it: %s deny %s\n",
 				a.Task, a.Run, a.Connector, a.Tool, a.Class, a.Preview, command, a.ID, command, a.ID),
 		}
 		if !a.ExpiresAt.IsZero() {
-			list[i].Text += fmt.Sprintf("Without a decision it expires at %s.\n", a.ExpiresAt.UTC().Format(time.RFC3339))
+			list[i].Text += text.Sprintf("Without a decision it expires at %s.\n", a.ExpiresAt.UTC().Format(time.RFC3339))
 		}
 	}
 	b.Settle("approval/", list, "It waits no more: it was decided, it expired, or its run ended. `runnerd approvals` shows which.")
@@ -126,17 +126,17 @@ func budgetKey(taskID string) string {
 // Spent says that a task's budget of the day, a Project's or Everyone's, is used up and that
 // its instants are skipped.
 func (b *Board) Spent(taskID, detail string) {
-	who := "Task " + taskID
-	title := taskID + ": the day's budget is spent"
+	who := text.Sprintf("Task %s", taskID)
+	title := text.Field(taskID) + ": the day's budget is spent"
 	switch project, sum := strings.CutPrefix(taskID, Everyone); {
 	case sum && project == "":
 		who, title = "Every task", "the day's budget is spent"
 	case sum:
-		who, title = "Each task of project "+project, "project "+project+": the day's budget is spent"
+		who, title = text.Sprintf("Each task of project %s", project), text.Sprintf("project %s: the day's budget is spent", project)
 	}
 	b.Raise(task.Trouble{
 		Key: budgetKey(taskID), Event: EventBudget, Title: title,
-		Text: fmt.Sprintf("%s is skipped until the next day: %s.\n`runnerd cost` shows what was spent.\n", who, detail),
+		Text: text.Sprintf("%s is skipped until the next day: %s.\n`runnerd cost` shows what was spent.\n", who, detail),
 	})
 }
 
@@ -154,12 +154,12 @@ func (b *Board) NewDay(taskID string, dawn time.Time) {
 func (b *Board) Connector(id string, works bool, detail string) {
 	key := "connector/" + id + "/breaker"
 	if works {
-		b.Clear(key, "Connector "+id+" works again.")
+		b.Clear(key, text.Sprintf("Connector %s works again.", id))
 		return
 	}
 	b.Raise(task.Trouble{
-		Key: key, Event: EventBreaker, Title: "connector " + id + " is down",
-		Text: fmt.Sprintf("Connector %s %s\nSee: runnerd connectors\n", id, detail),
+		Key: key, Event: EventBreaker, Title: text.Sprintf("connector %s is down", id),
+		Text: text.Sprintf("Connector %s %s\nSee: runnerd connectors\n", id, detail),
 	})
 }
 
@@ -168,8 +168,8 @@ func (b *Board) Files(broken map[string]string) {
 	list := make([]task.Trouble, 0, len(broken))
 	for file, detail := range broken {
 		list = append(list, task.Trouble{
-			Key: "file/" + file, Event: EventConfig, Title: "file " + file + " is refused",
-			Text: detail + "\nThe last good revision, if there is one, stays in force. See: runnerd check\n",
+			Key: "file/" + file, Event: EventConfig, Title: text.Sprintf("file %s is refused", file),
+			Text: text.Block(detail) + "\nThe last good revision, if there is one, stays in force. See: runnerd check\n",
 		})
 	}
 	b.Settle("file/", list, "The file is good now, or gone.")
@@ -183,7 +183,7 @@ func (b *Board) Daemon(part, detail string) {
 		b.Clear(key, "The "+part+" is fine again.")
 		return
 	}
-	b.Raise(task.Trouble{Key: key, Event: EventFailure, Title: "the daemon's " + part + " is in trouble", Text: detail + "\n"})
+	b.Raise(task.Trouble{Key: key, Event: EventFailure, Title: "the daemon's " + part + " is in trouble", Text: text.Field(detail) + "\n"})
 }
 
 // Forget drops the troubles of tasks that are not there any more.

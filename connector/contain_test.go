@@ -33,7 +33,7 @@ func testDaemon(args []string) int {
 		fmt.Println(err)
 		return 1
 	}
-	if _, err := p.Call(context.Background(), "x", "family", text("")); err != nil {
+	if _, err := p.Call(context.Background(), "x", "family", textArg("")); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -103,7 +103,7 @@ func TestFamilyIsGoneAfterServerDies(t *testing.T) {
 	p := testPool(t, nil, stdioSpec(t, "good"))
 	mustCall(t, p, "family", "")
 	waitForFamily(t, p)
-	_, err := p.Call(t.Context(), "x", "die", text(""))
+	_, err := p.Call(t.Context(), "x", "die", textArg(""))
 	if err == nil || !strings.Contains(err.Error(), "exit code 3") || !strings.Contains(err.Error(), "something broke") {
 		t.Errorf("error is %v", err)
 	}

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"runnerd/text"
 )
 
 // What was being done when an [Error] arose; its Op.
@@ -27,12 +28,12 @@ type Error struct {
 	// Advice says what a person can do about it; often empty.
 	Advice string
 
-	text          string
+	words         string
 	sent, timeout bool
 }
 
 // Error is the redacted text: connector, operation, cause and advice.
-func (e *Error) Error() string { return e.text }
+func (e *Error) Error() string { return e.words }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
@@ -74,11 +75,11 @@ func (c *conn) fail(op string, cause error, sent bool) *Error {
 	if errors.As(cause, &a) {
 		e.Advice = a.advice
 	}
-	text := fmt.Sprintf("connector %s: %s: %s", c.id, op, plainCause(cause))
+	words := fmt.Sprintf("connector %s: %s: %s", c.id, op, plainCause(cause))
 	if e.Advice != "" {
-		text += "; " + e.Advice
+		words += "; " + e.Advice
 	}
-	e.text = oneLine(c.pool.redact(text), maxErrorText)
+	e.words = oneLine(c.pool.redact(words), maxErrorText)
 	return e
 }
 
@@ -93,26 +94,6 @@ func plainCause(err error) string {
 	return err.Error()
 }
 
-// oneLine makes text fit for a log line or a message: printable, in one line,
-// at most limit bytes.
-func oneLine(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "�")
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r < ' ' || r == 0x7f:
-			return -1
-		}
-		return r
-	}, s)
-	return cutText(strings.TrimSpace(s), limit)
-}
-
-// cutText shortens s to at most limit bytes and an ellipsis, on a rune boundary.
-func cutText(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
-}
+// oneLine makes a text fit for a log line or a message: at most limit bytes of one
+// line.
+func oneLine(s string, limit int) string { return text.Cut(text.Line(s), limit) }

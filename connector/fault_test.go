@@ -74,7 +74,7 @@ func TestBadServers(t *testing.T) {
 			if tt.tool == "" {
 				_, err = p.Tools(t.Context(), "x")
 			} else {
-				_, err = p.Call(t.Context(), "x", tt.tool, text("2000000"))
+				_, err = p.Call(t.Context(), "x", tt.tool, textArg("2000000"))
 			}
 			var e *Error
 			if !errors.As(err, &e) {
@@ -108,7 +108,7 @@ func TestCallTimeoutCancels(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, func(o *Options) { o.Limits.Call = 200 * time.Millisecond }, stdioSpec(t, "good"))
 	before := mustCall(t, p, "pid", "").Text
-	if _, err := p.Call(t.Context(), "x", "hang", text("")); err == nil {
+	if _, err := p.Call(t.Context(), "x", "hang", textArg("")); err == nil {
 		t.Fatal("no error")
 	}
 	waitFor(t, "the server hears of it", func() bool { return strings.Contains(p.Status()[0].Stderr, "call was cancelled") })
@@ -122,7 +122,7 @@ func TestCallerCancels(t *testing.T) {
 	mustCall(t, p, "echo", "")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := p.Call(ctx, "x", "hang", text(""))
+	_, err := p.Call(ctx, "x", "hang", textArg(""))
 	var e *Error
 	if !errors.As(err, &e) || !e.Sent() {
 		t.Errorf("error is %v", err)
@@ -141,7 +141,7 @@ func TestServerThatDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	_, err := p.Call(t.Context(), "x", "slow", text(strings.Repeat("x", 1<<20)))
+	_, err := p.Call(t.Context(), "x", "slow", textArg(strings.Repeat("x", 1<<20)))
 	var e *Error
 	if !errors.As(err, &e) || !e.Sent() || !e.Timeout() {
 		t.Errorf("error is %v", err)
@@ -175,7 +175,7 @@ func TestStderr(t *testing.T) {
 	}, stdioSpec(t, "secret"))
 	mustCall(t, secret, "echo", "")
 	waitFor(t, "the line is kept", func() bool { return secret.Status()[0].Stderr == "token is [redacted]" })
-	_, err := secret.Call(t.Context(), "x", "die", text(""))
+	_, err := secret.Call(t.Context(), "x", "die", textArg(""))
 	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "[redacted]") {
 		t.Errorf("error is %v", err)
 	}
@@ -228,7 +228,7 @@ func TestListChanged(t *testing.T) {
 func TestServerAsksForMore(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, nil, stdioSpec(t, "shameless"))
-	res, err := p.Call(t.Context(), "x", "ask", text(""))
+	res, err := p.Call(t.Context(), "x", "ask", textArg(""))
 	if err != nil {
 		t.Fatal(err)
 	}

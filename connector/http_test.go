@@ -179,7 +179,7 @@ func TestHTTPFaults(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := webPool(t, task.Connector{URL: tt.url, Headers: map[string]string{"Authorization": "Bearer secret"}}, nil)
-			_, err := p.Call(t.Context(), "x", "echo", text(""))
+			_, err := p.Call(t.Context(), "x", "echo", textArg(""))
 			var e *Error
 			if !errors.As(err, &e) || e.Sent() {
 				t.Fatalf("error is %v", err)
@@ -277,7 +277,7 @@ func TestHTTPHugeBody(t *testing.T) {
 	huge.Store(true)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := p.Call(t.Context(), "x", "echo", text(""))
+	_, err := p.Call(t.Context(), "x", "echo", textArg(""))
 	runtime.ReadMemStats(&after)
 	var e *Error
 	if !errors.As(err, &e) || !e.Sent() || !strings.Contains(err.Error(), "an HTTP answer is longer than 2 MiB") {
@@ -304,11 +304,11 @@ func TestHTTPSent(t *testing.T) {
 	p := webPool(t, task.Connector{URL: srv.URL, CallTimeout: 300 * time.Millisecond}, nil)
 	mustCall(t, p, "echo", "")
 	var e *Error
-	if _, err := p.Call(t.Context(), "x", "hang", text("")); !errors.As(err, &e) || !e.Sent() || !e.Timeout() {
+	if _, err := p.Call(t.Context(), "x", "hang", textArg("")); !errors.As(err, &e) || !e.Sent() || !e.Timeout() {
 		t.Errorf("timeout: %v", err)
 	}
 	broken.Store(true)
-	if _, err := p.Call(t.Context(), "x", "echo", text("")); !errors.As(err, &e) || !e.Sent() || e.Timeout() || e.Error() != "connector x: call echo: the server answered HTTP 500 Internal Server Error" {
+	if _, err := p.Call(t.Context(), "x", "echo", textArg("")); !errors.As(err, &e) || !e.Sent() || e.Timeout() || e.Error() != "connector x: call echo: the server answered HTTP 500 Internal Server Error" {
 		t.Errorf("HTTP 500: %v", err)
 	}
 	broken.Store(false)

@@ -179,7 +179,7 @@ func TestStderrTail(t *testing.T) {
 	tail := &stderrTail{redact: func(s string) string { return strings.ReplaceAll(s, "secret", "***") }, log: New(Options{}).log}
 	tail.drain(strings.NewReader("a secret\n\n\x1b[31mred\x1b[0m\n" + strings.Repeat("z", 3*stderrLine) + "\nlast\n"))
 	lines := strings.Split(tail.text(), "\n")
-	if len(lines) != 4 || lines[0] != "a ***" || lines[1] != "[31mred[0m" || len(lines[2]) > stderrLine+3 || lines[3] != "last" {
+	if len(lines) != 4 || lines[0] != "a ***" || lines[1] != `\x1b[31mred\x1b[0m` || len(lines[2]) > stderrLine+3 || lines[3] != "last" {
 		t.Errorf("lines %.100q", lines)
 	}
 	tail.drain(strings.NewReader(strings.Repeat("filler\n", 100_000)))

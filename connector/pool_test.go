@@ -250,7 +250,7 @@ func TestDiesInCall(t *testing.T) {
 			time.Sleep(time.Second)
 			m.crash()
 		}()
-		_, err := p.Call(t.Context(), "x", "slow", text(""))
+		_, err := p.Call(t.Context(), "x", "slow", textArg(""))
 		var e *Error
 		if !errors.As(err, &e) || !e.Sent() || e.Timeout() {
 			t.Errorf("error is %#v", err)
@@ -282,7 +282,7 @@ func TestSet(t *testing.T) {
 		wg.Wait()
 		p.Set([]task.Connector{{ID: "y", Command: "a"}})
 		synctest.Wait()
-		_, err := p.Call(t.Context(), "x", "echo", text(""))
+		_, err := p.Call(t.Context(), "x", "echo", textArg(""))
 		if err == nil || err.Error() != "connector x: open: no connector has this name; add it to connectors.yaml or take it out of the task" {
 			t.Errorf("error is %v", err)
 		}
@@ -297,7 +297,7 @@ func TestClose(t *testing.T) {
 	inBubble(t, m, nil, func(t *testing.T, p *Pool) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := p.Call(t.Context(), "x", "slow", text(""))
+			_, err := p.Call(t.Context(), "x", "slow", textArg(""))
 			var e *Error
 			if !errors.As(err, &e) || !e.Sent() || !errors.Is(err, errStopped) {
 				t.Errorf("the call under way: %v", err)
@@ -356,7 +356,7 @@ func TestStress(t *testing.T) {
 					case 3:
 						_, _ = p.Tools(t.Context(), "x")
 					default:
-						_, _ = p.Call(t.Context(), "x", "echo", text(""))
+						_, _ = p.Call(t.Context(), "x", "echo", textArg(""))
 					}
 					time.Sleep(time.Duration(i) * time.Millisecond)
 				}

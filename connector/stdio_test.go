@@ -52,14 +52,14 @@ func testPool(t testing.TB, change func(*Options), specs ...task.Connector) *Poo
 	return p
 }
 
-func text(s string) json.RawMessage {
+func textArg(s string) json.RawMessage {
 	data, _ := json.Marshal(map[string]string{"text": s})
 	return data
 }
 
 func mustCall(t testing.TB, p *Pool, tool, arg string) task.ToolResult {
 	t.Helper()
-	res, err := p.Call(t.Context(), "x", tool, text(arg))
+	res, err := p.Call(t.Context(), "x", tool, textArg(arg))
 	if err != nil {
 		t.Fatalf("call %s: %v", tool, err)
 	}

@@ -113,7 +113,7 @@ func TestOddAnswers(t *testing.T) {
 	}{
 		{"E2 unknown block", result(`{"content":[{"type":"video","data":"AAAA","mimeType":"video/mp4"},{"type":"text","text":"hello"}]}`), "[video, not shown]\nhello", false},
 		{"E2 only an unknown block", result(`{"content":[{"type":"chart"}]}`), "[chart, not shown]", false},
-		{"E2 a kind that would forge a line", result(`{"content":[{"type":"a\nb]\u001b[2J"}]}`), "[a b][2J, not shown]", false},
+		{"E2 a kind that would forge a line", result(`{"content":[{"type":"a\nb]\u001b[2J"}]}`), `[a b]\x1b[2J, not shown]`, false},
 		{"E2 kind is no text", result(`{"content":[{"type":7}]}`), "[content of no known kind, not shown]", false},
 		{"E2 no kind but text", result(`{"content":[{"text":"hello"}]}`), "hello", false},
 		{"E2 blocks of a model", result(`{"content":[{"type":"tool_use","id":"1","name":"n","input":{}}]}`), "[tool_use, not shown]", false},
@@ -267,7 +267,7 @@ func TestHTTPEnds(t *testing.T) {
 			if err := p.Dial(t.Context(), "x"); err != nil {
 				t.Fatal(err)
 			}
-			res, err := p.Call(t.Context(), "x", "echo", text(""))
+			res, err := p.Call(t.Context(), "x", "echo", textArg(""))
 			var e *Error
 			switch {
 			case tt.again && (err != nil || res.Text != tt.want || calls.Load() != 2 || inits.Load() != 2):
@@ -410,7 +410,7 @@ func checkFlood(t *testing.T, p *Pool) {
 		t.Fatal(err)
 	}
 	var err error
-	goroutines, mib := growth(func() { _, err = p.Call(t.Context(), "x", "echo", text("")) })
+	goroutines, mib := growth(func() { _, err = p.Call(t.Context(), "x", "echo", textArg("")) })
 	var e *Error
 	if !errors.As(err, &e) || !e.Sent() {
 		t.Errorf("error is %v", err)

@@ -12,6 +12,7 @@ import (
 	"runnerd/db"
 	"runnerd/policy"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // ApprovalView is one approval with all that a person needs to decide.
@@ -108,7 +109,7 @@ func (s *Server) find(ctx context.Context, r *request) (task.Approval, error) {
 		err = db.ErrNotFound
 	}
 	if errors.Is(err, db.ErrNotFound) {
-		return task.Approval{}, NotFound("there is no approval "+Escape(r.id()), "`runnerd approvals` lists them")
+		return task.Approval{}, NotFound("there is no approval "+text.Escape(r.id()), "`runnerd approvals` lists them")
 	}
 	return a, err
 }
@@ -134,11 +135,11 @@ func (s *Server) decide(ctx context.Context, r *request, state task.ApprovalStat
 	if err != nil {
 		return nil, err
 	}
-	reason, err := text(fields, "reason")
+	reason, err := textField(fields, "reason")
 	if err != nil {
 		return nil, err
 	}
-	hash, err := text(fields, "args_hash")
+	hash, err := textField(fields, "args_hash")
 	if err != nil {
 		return nil, err
 	}

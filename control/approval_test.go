@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"runnerd/policy"
 	"runnerd/task"
@@ -151,27 +150,6 @@ func TestApprovalShowsNothingThatATerminalObeys(t *testing.T) {
 	if v := must[ApprovalView](t)(c.Approval(ctx, "bytes")); string(v.ArgumentsBase64) != "{}\xff" || v.Arguments != "" {
 		t.Errorf("bytes shown as %q, %q", v.Arguments, v.ArgumentsBase64)
 	}
-}
-
-func TestEscape(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain ünï\\ 日本": "plain ünï\\ 日本", "a\nb\tc": `a\x0ab\x09c`, "\x7f\u0085": `\x7f\u0085`, "\xff\xfe": `\xff\xfe`,
-		"\U000e0041": `\U000e0041`, "\uFFFD": "\uFFFD", "\u200b": `\u200b`, "": "",
-	} {
-		if got := Escape(in); got != want || Escape(got) != got {
-			t.Errorf("Escape(%q) = %q, want %q and the same again", in, got, want)
-		}
-	}
-}
-
-func FuzzEscape(f *testing.F) {
-	f.Add("a\x1b[0m\xff\u202e")
-	f.Fuzz(func(t *testing.T, s string) {
-		got := Escape(s)
-		if !utf8.ValidString(got) || strings.IndexFunc(got, odd) >= 0 || Escape(got) != got {
-			t.Errorf("Escape(%q) = %q", s, got)
-		}
-	})
 }
 
 // The line is one that a task file takes, and it allows the very call.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // ErrNoDaemon says that nobody listens on the socket.
@@ -116,7 +117,7 @@ func errorOf(resp *http.Response) *Error {
 		Error *Error `json:"error"`
 	}
 	if json.Unmarshal(data, &body) != nil || body.Error == nil || body.Error.Message == "" {
-		body.Error = &Error{Code: CodeInternal, Message: fmt.Sprintf("the daemon answered %s: %s", resp.Status, Escape(clip(string(data), 200)))}
+		body.Error = &Error{Code: CodeInternal, Message: fmt.Sprintf("the daemon answered %s: %s", resp.Status, text.Escape(clip(string(data), 200)))}
 	}
 	body.Error.Status = resp.StatusCode
 	return body.Error

@@ -10,6 +10,7 @@ import (
 	"runnerd/policy"
 	"runnerd/task"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 // ConnectorsView answers for a session: its own list, what is in force and which
@@ -66,7 +67,7 @@ func (s *Server) set(ctx context.Context, r *request, scope policy.Scope, p patc
 // missing words that a name has no policy row.
 func missing(err error, what, id string) error {
 	if errors.Is(err, taskpolicy.ErrNoRow) {
-		return NotFound("there is no "+what+" "+Escape(id), "")
+		return NotFound("there is no "+what+" "+text.Escape(id), "")
 	}
 	return err
 }

@@ -199,8 +199,8 @@ func flag(fields patch, name string) (on bool, err error) {
 	return on, nil
 }
 
-// text reads an optional string of a body.
-func text(fields patch, name string) (string, error) {
+// textField reads an optional string of a body.
+func textField(fields patch, name string) (string, error) {
 	raw, ok := fields[name]
 	if !ok {
 		return "", nil

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // RunRow is a run as `runs --json` and the API show it (DESIGN, appendix). What is
@@ -160,8 +161,8 @@ type ApprovalRow struct {
 // NewApprovalRow shows an approval.
 func NewApprovalRow(a task.Approval) ApprovalRow {
 	return ApprovalRow{
-		ID: a.ID, Run: a.Run, Task: a.Task, Connector: Escape(a.Connector), Tool: Escape(a.Tool), Class: a.Class,
-		Preview: Escape(a.Preview), ArgsHash: a.ArgsHash, State: a.State, DecidedBy: a.DecidedBy, Reason: Escape(a.Reason),
+		ID: a.ID, Run: a.Run, Task: a.Task, Connector: text.Escape(a.Connector), Tool: text.Escape(a.Tool), Class: a.Class,
+		Preview: text.Escape(a.Preview), ArgsHash: a.ArgsHash, State: a.State, DecidedBy: a.DecidedBy, Reason: text.Escape(a.Reason),
 		CreatedAt: stamp(a.CreatedAt), ExpiresAt: stamp(a.ExpiresAt), DecidedAt: stamp(a.DecidedAt),
 	}
 }

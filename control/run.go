@@ -66,7 +66,7 @@ func (s *Server) cancelRun(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	reason, err := text(fields, "reason")
+	reason, err := textField(fields, "reason")
 	if err != nil {
 		return nil, err
 	}

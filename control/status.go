@@ -240,7 +240,7 @@ func (s *Server) pause(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	note, err := text(fields, "note")
+	note, err := textField(fields, "note")
 	if err != nil {
 		return nil, err
 	}

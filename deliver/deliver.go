@@ -22,6 +22,7 @@ import (
 	"runnerd/confine"
 	"runnerd/procgroup"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // Kinds of destination, as `to:` takes them.
@@ -139,14 +140,14 @@ type Report struct {
 
 // Tell takes a notice of the daemon's own to one destination of kind notify or
 // command. When is not looked at.
-func (d *Deliverer) Tell(ctx context.Context, to task.Delivery, title, text string) Report {
+func (d *Deliverer) Tell(ctx context.Context, to task.Delivery, title, body string) Report {
 	report := Report{Delivery: to}
 	if to.To == ToFile {
 		report.Err = errors.New("deliver: a notice cannot go to a file; use notify or command")
 		return report
 	}
-	title = d.opts.Redact(oneLine(title))
-	d.deliver(ctx, &report, message{title: title, text: d.opts.Redact(text), env: []string{"RUNNERD_TITLE=" + title}})
+	title = text.Line(d.opts.Redact(title))
+	d.deliver(ctx, &report, message{title: title, text: d.opts.Redact(body), env: []string{"RUNNERD_TITLE=" + title}})
 	d.log(task.Run{}, report)
 	return report
 }

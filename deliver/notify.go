@@ -16,6 +16,7 @@ import (
 	"github.com/nicholas-fedor/shoutrrr/pkg/util"
 
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // service is a notification service, made ready from its URL.
@@ -174,14 +175,14 @@ func (s *service) scrub(err error) error {
 		parts = append(parts, values...)
 	}
 	slices.SortFunc(parts, func(a, b string) int { return len(b) - len(a) })
-	text := err.Error()
+	said := err.Error()
 	for _, p := range parts {
 		if len(p) < 6 { // too short to be a secret, and likely to be a word
 			continue
 		}
 		for _, form := range []string{p, url.QueryEscape(p), url.PathEscape(p)} {
-			text = strings.ReplaceAll(text, form, "…")
+			said = strings.ReplaceAll(said, form, "…")
 		}
 	}
-	return errors.New(oneLine(text))
+	return errors.New(text.Line(said))
 }

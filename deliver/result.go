@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // Result is a finished run and what it has to say.
@@ -97,23 +98,21 @@ func (d *Deliverer) message(res Result) message {
 // was not ok or has nothing to say, so that half a result cannot pass for a whole
 // one.
 func body(res Result) string {
-	text := strings.TrimSpace(res.Text)
+	said := strings.TrimSpace(res.Text)
 	status := res.Run.Status()
 	whole := res.Text
 	if !strings.HasSuffix(whole, "\n") {
 		whole += "\n"
 	}
-	if status == task.StatusOK && text != "" {
+	if status == task.StatusOK && said != "" {
 		return whole
 	}
 	line := fmt.Sprintf("[runnerd: task %s, run %s ended: %s", res.Run.Task, res.Run.ID, status)
-	if reason := oneLine(res.Run.Reason); reason != "" {
+	if reason := text.Line(res.Run.Reason); reason != "" {
 		line += ": " + reason
 	}
-	if text == "" {
+	if said == "" {
 		return line + "; it left no text]\n"
 	}
 	return line + "]\n\n" + whole
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

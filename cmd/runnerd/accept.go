@@ -12,6 +12,7 @@ import (
 
 	"runnerd/control"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 type connectorsDiffCmd struct {
@@ -69,21 +70,21 @@ func (i *inspection) diff(ctx context.Context, a *app, name string) ([]control.D
 
 func printDiff(a *app, name string, diff []control.DiffRow) {
 	if len(diff) == 0 {
-		fmt.Fprintf(a.out, "Every tool of %s is as it was accepted.\n", name)
+		text.Fprintf(a.out, "Every tool of %s is as it was accepted.\n", name)
 		return
 	}
 	printChanges(a, diff)
-	fmt.Fprintf(a.out, "\nThe first run that uses a connector accepts what it lists then. What changes or is added later is refused until a person accepts it:\n  %s connectors accept %s [TOOL …]\n", a.again(), name)
+	text.Fprintf(a.out, "\nThe first run that uses a connector accepts what it lists then. What changes or is added later is refused until a person accepts it:\n  %s connectors accept %s [TOOL …]\n", a.again(), name)
 }
 
 func printChanges(a *app, diff []control.DiffRow) {
 	for _, d := range diff {
-		fmt.Fprintf(a.out, "%s  %s\n", printable(d.Tool), d.Change)
+		text.Fprintf(a.out, "%s  %s\n", d.Tool, d.Change)
 		if d.Change != "changed" {
 			continue
 		}
 		for _, f := range d.Fields {
-			fmt.Fprintf(a.out, "  %s\n    - %s\n    + %s\n", f, oneLine(field(d.Accepted, f), 300), oneLine(field(d.Now, f), 300))
+			text.Fprintf(a.out, "  %s\n    - %s\n    + %s\n", f, oneLine(field(d.Accepted, f), 300), oneLine(field(d.Now, f), 300))
 		}
 	}
 }
@@ -134,7 +135,7 @@ func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
 	if c.JSON {
 		return writeJSON(a.out, v)
 	}
-	fmt.Fprintf(a.out, "accepted of %s: %s\n", v.Connector, orNone(strings.Join(v.Accepted, ", ")))
+	text.Fprintf(a.out, "accepted of %s: %s\n", v.Connector, orNone(strings.Join(v.Accepted, ", ")))
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (c connectorsAcceptCmd) here(ctx context.Context, a *app, h *house) error {
 	if err := h.rules.AcceptTools(ctx, c.Name, tools, c.Tools, caller()); err != nil {
 		return &exit{task.ExitUsage, err}
 	}
-	fmt.Fprintf(a.out, "accepted of %s: %s\n", c.Name, orAll(c.Tools))
+	text.Fprintf(a.out, "accepted of %s: %s\n", c.Name, orAll(c.Tools))
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"runnerd/control"
 	"runnerd/db"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 type approvalsCmd struct {
@@ -48,13 +49,13 @@ func (c approvalsListCmd) Run(ctx context.Context, a *app) error {
 		return writeJSON(a.out, rows)
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(a.out, "Nothing waits for approval.")
+		text.Fprintf(a.out, "Nothing waits for approval.\n")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "APPROVAL\tTASK\tTOOL\tCLASS\tSTATE\tEXPIRES\tARGUMENTS")
+	text.Fprintf(w, "APPROVAL\tTASK\tTOOL\tCLASS\tSTATE\tEXPIRES\tARGUMENTS\n")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\t%s\t%s\n", r.ID, r.Task, r.Connector, r.Tool, r.Class, r.State, when(r.ExpiresAt), oneLine(r.Preview, 100))
+		text.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\t%s\t%s\n", r.ID, r.Task, r.Connector, r.Tool, r.Class, r.State, when(r.ExpiresAt), oneLine(r.Preview, 100))
 	}
 	return w.Flush()
 }
@@ -94,10 +95,10 @@ func (c approvalsShowCmd) Run(ctx context.Context, a *app) error {
 	if c.JSON {
 		return writeJSON(a.out, v)
 	}
-	fmt.Fprintf(a.out, "approval   %s (%s)\nrun        %s of task %s\ncall       %s/%s, class %s\nexpires    %s\nsha256     %s\narguments  %d bytes, sent exactly as they are:\n%s\n",
-		v.ID, v.State, v.Run, v.Task, v.Connector, v.Tool, v.Class, when(v.ExpiresAt), v.ArgsHash, v.ArgumentsBytes, control.Escape(ap.Arguments))
+	text.Fprintf(a.out, "approval   %s (%s)\nrun        %s of task %s\ncall       %s/%s, class %s\nexpires    %s\nsha256     %s\narguments  %d bytes, sent exactly as they are:\n%s\n",
+		v.ID, v.State, v.Run, v.Task, v.Connector, v.Tool, v.Class, when(v.ExpiresAt), v.ArgsHash, v.ArgumentsBytes, text.Escape(ap.Arguments))
 	if v.State == task.ApprovalPending {
-		fmt.Fprintf(a.out, "\n  %s approve %s     lets this one call go, once\n  %s deny %s\n", a.again(), v.ID, a.again(), v.ID)
+		text.Fprintf(a.out, "\n  %s approve %s     lets this one call go, once\n  %s deny %s\n", a.again(), v.ID, a.again(), v.ID)
 	}
 	return nil
 }
@@ -153,9 +154,9 @@ func (a *app) decide(ctx context.Context, state task.ApprovalState, v control.Ve
 	if !d.Decided {
 		return d, &exit{task.ExitUsage, fmt.Errorf("approval %s was decided before: it is %s (by %s)", d.Approval.ID, d.Approval.State, orNone(d.Approval.DecidedBy))}
 	}
-	fmt.Fprintf(a.out, "%s %s: %s/%s of run %s\n", d.Approval.State, d.Approval.ID, d.Approval.Connector, d.Approval.Tool, d.Approval.Run)
+	text.Fprintf(a.out, "%s %s: %s/%s of run %s\n", d.Approval.State, d.Approval.ID, d.Approval.Connector, d.Approval.Tool, d.Approval.Run)
 	if !a.daemon().Running {
-		fmt.Fprintln(a.out, "No daemon runs; the run goes on when `runnerd serve` does.")
+		text.Fprintf(a.out, "No daemon runs; the run goes on when `runnerd serve` does.\n")
 	}
 	return d, nil
 }
@@ -200,17 +201,13 @@ func caller() string {
 
 func printAlways(a *app, d control.DecisionView) {
 	if d.Always == "" {
-		fmt.Fprintln(a.out, "No allow: line can match these arguments: they are no JSON object.")
+		text.Fprintf(a.out, "No allow: line can match these arguments: they are no JSON object.\n")
 		return
 	}
-	fmt.Fprintf(a.out, "\nTo permit this call in every run without asking, with these arguments and no others, put this into the file of task %s, or its item into the allow: that is there:\n%s\n", d.Approval.Task, indent(d.Always))
+	text.Fprintf(a.out, "\nTo permit this call in every run without asking, with these arguments and no others, put this into the file of task %s, or its item into the allow: that is there:\n%s\n", d.Approval.Task, text.Raw("  "+text.Indent(strings.TrimRight(d.Always, "\n"), 2)))
 	if len(d.AlwaysOpen) > 0 {
-		fmt.Fprintf(a.out, "It leaves these arguments free; narrow them with `where` if you can: %s\n", strings.Join(d.AlwaysOpen, ", "))
+		text.Fprintf(a.out, "It leaves these arguments free; narrow them with `where` if you can: %s\n", strings.Join(d.AlwaysOpen, ", "))
 	}
-}
-
-func indent(s string) string {
-	return "  " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n  ")
 }
 
 type cancelCmd struct {
@@ -224,7 +221,7 @@ func (c cancelCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return noRun(c.Run_, err)
 		}
-		fmt.Fprintf(a.out, "cancelling %s of task %s\n", row.ID, row.Task)
+		text.Fprintf(a.out, "cancelling %s of task %s\n", row.ID, row.Task)
 		return nil
 	}
 	return a.asDaemon(ctx, func(h *house) error {
@@ -240,7 +237,7 @@ func (c cancelCmd) Run(ctx context.Context, a *app) error {
 			err = usage("run %s has ended: it is %s", run.ID, run.Status())
 		}
 		if err == nil {
-			fmt.Fprintf(a.out, "cancelled %s of task %s\n", run.ID, run.Task)
+			text.Fprintf(a.out, "cancelled %s of task %s\n", run.ID, run.Task)
 		}
 		return err
 	})

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 type auditCmd struct {
@@ -89,9 +89,9 @@ func printAudit(a *app, rows []auditRow) error {
 		return &exit{task.ExitUsage, err}
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "WHEN\tKIND\tWHO\tWHAT\tHOW")
+	text.Fprintf(w, "WHEN\tKIND\tWHO\tWHAT\tHOW\n")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.At.In(zone).Format(time.DateTime), r.Kind, oneLine(r.By, 40), oneLine(r.What, 80), oneLine(r.How, 120))
+		text.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.At.In(zone).Format(time.DateTime), r.Kind, oneLine(r.By, 40), oneLine(r.What, 80), oneLine(r.How, 120))
 	}
 	return w.Flush()
 }
@@ -209,9 +209,11 @@ func (c auditVerifyCmd) Run(ctx context.Context, a *app) error {
 	case c.JSON:
 		err = writeJSON(a.out, v)
 	case v.OK:
-		fmt.Fprintf(a.out, "ok: %d links of the receipts' chain and the whole policy history%s\n", v.Links, checkpointText(v.Checkpoint))
+		text.Fprintf(a.out, "ok: %d links of the receipts' chain and the whole policy history%s\n", v.Links, checkpointText(v.Checkpoint))
 	default:
-		fmt.Fprintln(a.out, "BROKEN: "+strings.Join(v.Problems, "\nBROKEN: "))
+		for _, p := range v.Problems {
+			text.Fprintf(a.out, "BROKEN: %s\n", p)
+		}
 	}
 	if err == nil && !v.OK {
 		err = &exit{task.ExitInternal, errSilent}

@@ -16,6 +16,7 @@ import (
 	"runnerd/db"
 	"runnerd/sqldb"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 type backupCmd struct {
@@ -79,7 +80,7 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 		return writeJSON(a.out, m)
 	}
 	for _, f := range m.Files {
-		fmt.Fprintf(a.out, "%s  %s, %d bytes\n", f.SHA256[:16], filepath.Join(c.Dir, f.Name), f.Bytes)
+		text.Fprintf(a.out, "%s  %s, %d bytes\n", f.SHA256[:16], filepath.Join(c.Dir, f.Name), f.Bytes)
 	}
 	return nil
 }

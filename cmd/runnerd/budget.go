@@ -75,10 +75,10 @@ func (d day) accounts(spent task.DaySpend) []account {
 
 // under is what a stop depends on: the days and the limits.
 func (d day) under() string {
-	return fmt.Sprint(d.names, text(d.eff.Limits), text(d.eff.Shared), text(d.eff.Day))
+	return fmt.Sprint(d.names, asJSON(d.eff.Limits), asJSON(d.eff.Shared), asJSON(d.eff.Day))
 }
 
-func text(l policy.Limits) string {
+func asJSON(l policy.Limits) string {
 	data, err := l.MarshalJSON()
 	if err != nil {
 		return err.Error()

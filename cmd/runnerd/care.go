@@ -16,6 +16,7 @@ import (
 	"runnerd/dispatch"
 	"runnerd/scheduler"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // care is what the daemon does around its runs: it delivers what they say, feeds
@@ -92,7 +93,7 @@ func (c *care) see(set *config.Set) {
 	}
 	broken := map[string]string{}
 	for _, p := range set.Problems {
-		broken[p.File] += p.Error() + "\n"
+		broken[p.File] += text.Field(p.Error()) + "\n"
 	}
 	c.board.SetRecipients(to)
 	c.board.Files(broken)

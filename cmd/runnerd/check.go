@@ -20,6 +20,7 @@ import (
 	"runnerd/policy"
 	"runnerd/task"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 type checkCmd struct {
@@ -286,10 +287,10 @@ func ofTask(eff policy.Effective, connected map[string]policy.Connected) []polic
 
 func (r checkReport) print(w io.Writer, i *inspection) error {
 	for _, p := range r.Problems {
-		fmt.Fprintln(w, p)
+		text.Fprintf(w, "%s\n", p)
 	}
 	for _, p := range r.Warnings {
-		fmt.Fprintln(w, "warning:", p)
+		text.Fprintf(w, "warning: %s\n", p)
 	}
 	for _, m := range r.Models {
 		m.print(w)
@@ -303,21 +304,21 @@ func (r checkReport) print(w io.Writer, i *inspection) error {
 	if !r.OK {
 		verdict = "NOT ok: see above"
 	}
-	fmt.Fprintf(w, "\n%s, %s, %s, %s: %s\n", count(len(r.Tasks), "task"), count(len(i.set.Connectors), "connector"),
+	text.Fprintf(w, "\n%s, %s, %s, %s: %s\n", count(len(r.Tasks), "task"), count(len(i.set.Connectors), "connector"),
 		count(r.problems(), "problem"), count(len(r.Warnings), "warning"), verdict)
 	if len(r.Tasks) == 0 && r.OK {
-		fmt.Fprintf(w, "There is no task yet: a task is a file tasks/NAME.md in %s. `runnerd init` writes a first one.\n", i.settings.ConfigDir)
+		text.Fprintf(w, "There is no task yet: a task is a file tasks/NAME.md in %s. `runnerd init` writes a first one.\n", i.settings.ConfigDir)
 	}
 	return nil
 }
 
 func (c taskCheck) print(w io.Writer, file config.TaskFile) error {
-	fmt.Fprintf(w, "\ntask %s  (%s, model %s)\n", c.ID, file.File, c.Model)
+	text.Fprintf(w, "\ntask %s  (%s, model %s)\n", c.ID, file.File, c.Model)
 	if why := noNext(file.Task, len(c.Next)); why != "" {
-		fmt.Fprintf(w, "  next   %s\n", why)
+		text.Fprintf(w, "  next   %s\n", why)
 	}
 	for _, n := range c.Next {
-		fmt.Fprintf(w, "  next   %s  %s\n", n.Local(), n.UTC)
+		text.Fprintf(w, "  next   %s  %s\n", n.Local(), n.UTC)
 	}
 	rows, hidden := reachableRows(c.Tools)
 	if len(rows) > 0 {
@@ -326,13 +327,13 @@ func (c taskCheck) print(w io.Writer, file config.TaskFile) error {
 		}
 	}
 	if len(hidden) > 0 {
-		fmt.Fprintf(w, "  not reachable: %s\n", strings.Join(hidden, ", "))
+		text.Fprintf(w, "  not reachable: %s\n", strings.Join(hidden, ", "))
 	}
 	for _, e := range c.Errors {
-		fmt.Fprintln(w, "  error  ", e)
+		text.Fprintf(w, "  error   %s\n", e)
 	}
 	for _, n := range c.Notes {
-		fmt.Fprintln(w, "  note   ", n)
+		text.Fprintf(w, "  note    %s\n", n)
 	}
 	return nil
 }
@@ -376,14 +377,14 @@ func count(n int, thing string) string {
 // offered, what a call would get and by which rule.
 func printRows(out io.Writer, rows []policy.Row) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "  TOOL\tCLASS\tOFFERED\tA CALL GETS\tBECAUSE")
+	text.Fprintf(w, "  TOOL\tCLASS\tOFFERED\tA CALL GETS\tBECAUSE\n")
 	for _, r := range rows {
 		offered := "no"
 		if r.Offered {
 			offered = "yes"
 		}
 		gets, because := verdictWords(r)
-		fmt.Fprintf(w, "  %s/%s\t%s\t%s\t%s\t%s\n", r.Connector, r.Tool, r.Class, offered, gets, oneLine(because, 200))
+		text.Fprintf(w, "  %s/%s\t%s\t%s\t%s\t%s\n", r.Connector, r.Tool, r.Class, offered, gets, oneLine(because, 200))
 	}
 	return w.Flush()
 }
@@ -449,11 +450,11 @@ func (c explainCmd) explain(ctx context.Context, a *app, i *inspection) error {
 		return writeJSON(a.out, append([]policy.Row{}, rows...))
 	}
 	reach, source := policy.Reach(eff)
-	fmt.Fprintf(a.out, "task %s\n  reachable  %s (from %s)\n  selected   %s\n  on_ask     %s\n", c.Task,
+	text.Fprintf(a.out, "task %s\n  reachable  %s (from %s)\n  selected   %s\n  on_ask     %s\n", c.Task,
 		listWords(reach, "every connector"), source, listWords(eff.Tools, "every reachable connector that is up and has a read tool"), eff.OnAsk)
 	for _, id := range i.set.ConnectorIDs() {
 		if down := connected[id].Down; down != "" {
-			fmt.Fprintf(a.out, "  down       %s: %s\n", id, down)
+			text.Fprintf(a.out, "  down       %s: %s\n", id, down)
 		}
 	}
 	return printRows(a.out, rows)
@@ -479,6 +480,6 @@ func (c schemaCmd) Run(a *app) error {
 	if err != nil {
 		return &exit{task.ExitUsage, err}
 	}
-	_, err = fmt.Fprintf(a.out, "%s\n", data)
-	return err
+	text.Fprintf(a.out, "%s\n", text.Raw(text.Block(string(data))))
+	return nil
 }

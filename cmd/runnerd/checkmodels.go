@@ -15,6 +15,7 @@ import (
 	"runnerd/llm/provider"
 	"runnerd/procgroup"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // modelCheck is what one model answered when it was asked for one word.
@@ -83,15 +84,15 @@ func shown(text string) string {
 }
 
 func (c modelCheck) print(w io.Writer) {
-	said := fmt.Sprintf("answered %q", printable(c.Answer))
+	said := fmt.Sprintf("answered %q", c.Answer)
 	if c.Error != "" {
-		said = "failed: " + printable(c.Error)
+		said = "failed: " + c.Error
 	}
-	fmt.Fprintf(w, "\nmodel %s  %s in %.1f s\n", c.Name, said, c.TookS)
+	text.Fprintf(w, "\nmodel %s  %s in %.1f s\n", c.Name, said, c.TookS)
 	for _, line := range c.Adapted {
-		fmt.Fprintf(w, "  note   %s\n", line)
+		text.Fprintf(w, "  note   %s\n", line)
 	}
 	if c.Error == "" && !c.Counted {
-		fmt.Fprintln(w, "  note   it counts no tokens: what it costs is estimated")
+		text.Fprintf(w, "  note   it counts no tokens: what it costs is estimated\n")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"runnerd/policy"
 	"runnerd/task"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 type connectorsCmd struct {
@@ -45,13 +46,13 @@ func (c connectorsListCmd) list(ctx context.Context, a *app, i *inspection) erro
 		return writeJSON(a.out, states)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "CONNECTOR\tKIND\tSTATE\tTOOLS\tSERVER\tDETAIL")
+	text.Fprintf(w, "CONNECTOR\tKIND\tSTATE\tTOOLS\tSERVER\tDETAIL\n")
 	for _, s := range states {
 		state := "up"
 		if !s.Up {
 			state = "DOWN"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s %s\t%s\n", s.ID, s.Kind, state, s.Tools, orNone(s.Server), s.ServerVersion, oneLine(s.Err+" "+s.Containment, 160))
+		text.Fprintf(w, "%s\t%s\t%s\t%d\t%s %s\t%s\n", s.ID, s.Kind, state, s.Tools, orNone(s.Server), s.ServerVersion, oneLine(s.Err+" "+s.Containment, 160))
 	}
 	return w.Flush()
 }
@@ -98,12 +99,12 @@ func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *inspection) er
 		return writeJSON(a.out, rows)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "TOOL\tCLASS\tFROM\tDEFINITION\tDESCRIPTION")
+	text.Fprintf(w, "TOOL\tCLASS\tFROM\tDEFINITION\tDESCRIPTION\n")
 	for _, r := range rows {
 		if r.Disabled {
 			r.From += "; disabled"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(r.Tool), r.Class, r.From, r.Pin, oneLine(r.Description, 70))
+		text.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Tool, r.Class, r.From, r.Pin, oneLine(r.Description, 70))
 	}
 	return w.Flush()
 }
@@ -139,17 +140,14 @@ func connectorRules(ctx context.Context, rules *taskpolicy.Store, id string) (po
 
 // suggest prints classes for a person to review: it decides nothing.
 func (c connectorsToolsCmd) suggest(a *app, rules policy.ConnectorRules, tools []task.Tool) error {
-	fmt.Fprintf(a.out, "# Suggested from annotations and names, which a server can choose freely.\n# Review each line, then paste it under mcpServers.%s in connectors.yaml.\nclasses:\n", c.Name)
+	text.Fprintf(a.out, "# Suggested from annotations and names, which a server can choose freely.\n# Review each line, then paste it under mcpServers.%s in connectors.yaml.\nclasses:\n", c.Name)
 	for _, s := range policy.SuggestClasses(rules, tools) {
-		if _, err := fmt.Fprintf(a.out, "  %q: %s  # now %s; %s\n", s.Tool, s.Class, s.Current, s.Why); err != nil {
-			return err
-		}
+		text.Fprintf(a.out, "  %q: %s  # now %s; %s\n", s.Tool, s.Class, s.Current, s.Why)
 	}
-	if !policy.Unflagged(rules) {
-		return nil
+	if policy.Unflagged(rules) {
+		text.Fprintf(a.out, "flags: [untrusted, private, egress]  # assumed, since nothing is known: leave out what is not true, [] if none is\n")
 	}
-	_, err := fmt.Fprintln(a.out, "flags: [untrusted, private, egress]  # assumed, since nothing is known: leave out what is not true, [] if none is")
-	return err
+	return nil
 }
 
 type mcpCmd struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"runnerd/db"
+	"runnerd/text"
 )
 
 type costCmd struct {
@@ -68,16 +69,16 @@ func (c costCmd) Run(ctx context.Context, a *app) error {
 		return writeJSON(a.out, rows)
 	}
 	if len(rows) == 0 {
-		fmt.Fprintf(a.out, "nothing was spent since %s\n", from)
+		text.Fprintf(a.out, "nothing was spent since %s\n", from)
 		return nil
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "DAY\tTASK\tTOKENS\tCOST")
+	text.Fprintf(w, "DAY\tTASK\tTOKENS\tCOST\n")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", r.Day, r.Task, r.Tokens, r.price())
+		text.Fprintf(w, "%s\t%s\t%d\t%s\n", r.Day, r.Task, r.Tokens, r.price())
 	}
 	total := newCostRow(sum)
-	fmt.Fprintf(w, "total\t\t%d\t%s\n", total.Tokens, total.price())
+	text.Fprintf(w, "total\t\t%d\t%s\n", total.Tokens, total.price())
 	return w.Flush()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"runnerd/db"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 type demoCmd struct {
@@ -44,7 +45,7 @@ func (c demoCmd) Run(ctx context.Context, a *app) error {
 	if _, err := writeNew(dir, demoFiles(dir, due, model)); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, demoIntro, about, demo.ConfigDir, demo.StateDir, filepath.Join(dir, "desk"))
+	text.Fprintf(a.out, demoIntro, about, demo.ConfigDir, demo.StateDir, filepath.Join(dir, "desk"))
 	return c.play(ctx, &demo, due)
 }
 
@@ -69,7 +70,7 @@ func (c demoCmd) play(ctx context.Context, a *app, due time.Time) error {
 	go func() { served <- h.serve(life, a, nil) }()
 	err = c.watch(ctx, a, h, due)
 	if err == nil && c.Keep {
-		fmt.Fprintln(a.out, "\nThe daemon goes on; Ctrl-C ends it.")
+		text.Fprintf(a.out, "\nThe daemon goes on; Ctrl-C ends it.\n")
 		<-ctx.Done()
 	}
 	end()
@@ -80,12 +81,12 @@ func (c demoCmd) watch(ctx context.Context, a *app, h *house, due time.Time) err
 	ctx, cancel := context.WithTimeout(ctx, demoWait)
 	defer cancel()
 	p := newPrinter(a.out, h.zone)
-	fmt.Fprintf(a.out, "%s  waiting  morning-brief is due at %s\n", time.Now().In(h.zone).Format(time.TimeOnly), due.In(h.zone).Format(time.TimeOnly))
+	text.Fprintf(a.out, "%s  waiting  morning-brief is due at %s\n", time.Now().In(h.zone).Format(time.TimeOnly), due.In(h.zone).Format(time.TimeOnly))
 	run, err := firstRun(ctx, h.main, "morning-brief")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s  due      occurrence %s of morning-brief became run %s\n", run.CreatedAt.In(h.zone).Format(time.TimeOnly), run.Due.In(h.zone).Format(time.RFC3339), run.ID)
+	text.Fprintf(a.out, "%s  due      occurrence %s of morning-brief became run %s\n", run.CreatedAt.In(h.zone).Format(time.TimeOnly), run.Due.In(h.zone).Format(time.RFC3339), run.ID)
 	for !run.Execution.Finished() {
 		if !waitUntil(ctx, time.Now().Add(follows)) {
 			return fmt.Errorf("watch the demo's run: %w", ctx.Err())
@@ -100,7 +101,7 @@ func (c demoCmd) watch(ctx context.Context, a *app, h *house, due time.Time) err
 	if err := printRun(ctx, h.main, run.ID, p); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.out)
+	text.Fprintf(a.out, "\n")
 	p.end(run)
 	return c.close(a, h, run)
 }
@@ -108,16 +109,16 @@ func (c demoCmd) watch(ctx context.Context, a *app, h *house, due time.Time) err
 // close shows that the write was real, what comes next, and how to go on.
 func (c demoCmd) close(a *app, h *house, run task.Run) error {
 	brief := filepath.Join(filepath.Dir(a.ConfigDir), "desk", "briefs", "today.md")
-	if text, err := os.ReadFile(brief); err == nil {
-		fmt.Fprintf(a.out, "\nOn disk, written by the granted call, %s:\n    %s\n", brief, strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    "))
+	if data, err := os.ReadFile(brief); err == nil {
+		text.Fprintf(a.out, "\nOn disk, written by the granted call, %s:\n    %s\n", brief, text.Raw(text.Indent(strings.TrimSpace(string(data)), 4)))
 	}
 	if run.Status() == task.StatusDenied {
-		fmt.Fprintf(a.out, "\nThe status is \"denied\" because one call was refused: nobody is watching, so what is not granted is not done, and the run says so.\n")
+		text.Fprintf(a.out, "\nThe status is \"denied\" because one call was refused: nobody is watching, so what is not granted is not done, and the run says so.\n")
 	}
 	if next, ok := h.clock.Next("evening-review"); ok {
-		fmt.Fprintf(a.out, "\nNext fire: evening-review at %s\n", next.In(h.zone).Format("Mon 2006-01-02 15:04:05 -07:00"))
+		text.Fprintf(a.out, "\nNext fire: evening-review at %s\n", next.In(h.zone).Format("Mon 2006-01-02 15:04:05 -07:00"))
 	}
-	fmt.Fprintf(a.out, `
+	text.Fprintf(a.out, `
 Look around:   runnerd%[1]s show %[2]s
                runnerd%[1]s explain morning-brief
 Your own:      runnerd init DIR            write a commented starter config

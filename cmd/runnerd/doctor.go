@@ -19,6 +19,7 @@ import (
 	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 type doctorCmd struct {
@@ -52,7 +53,7 @@ func (c doctorCmd) Run(ctx context.Context, a *app) error {
 		}
 	} else {
 		for _, f := range list {
-			fmt.Fprintf(a.out, "%-8s %-16s %s\n", f.State, f.What, printable(f.Detail))
+			text.Fprintf(a.out, "%-8s %-16s %s\n", f.State, f.What, f.Detail)
 		}
 	}
 	for _, f := range list {

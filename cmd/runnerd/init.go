@@ -11,6 +11,7 @@ import (
 	"runnerd/config"
 	"runnerd/confine"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 type initCmd struct {
@@ -32,9 +33,9 @@ func (c initCmd) Run(a *app) error {
 	if err != nil {
 		return &exit{task.ExitUsage, err}
 	}
-	fmt.Fprintf(a.out, "config    %s\nreports   %s (what the starter's files connector sees)\n", dir, reports)
+	text.Fprintf(a.out, "config    %s\nreports   %s (what the starter's files connector sees)\n", dir, reports)
 	for _, name := range kept {
-		fmt.Fprintf(a.out, "kept      %s (it exists)\n", filepath.Join(dir, name))
+		text.Fprintf(a.out, "kept      %s (it exists)\n", filepath.Join(dir, name))
 	}
 	flags := ""
 	if dir != a.defaults.ConfigDir {
@@ -43,7 +44,7 @@ func (c initCmd) Run(a *app) error {
 	if a.StateDir != a.defaults.StateDir {
 		flags += " --state " + a.StateDir
 	}
-	fmt.Fprintf(a.out, "\nGo on with:\n  runnerd%s check        what each task would do\n  runnerd%s run hello    run the first task now\n  runnerd%s serve        be the daemon\n", flags, flags, flags)
+	text.Fprintf(a.out, "\nGo on with:\n  runnerd%s check        what each task would do\n  runnerd%s run hello    run the first task now\n  runnerd%s serve        be the daemon\n", flags, flags, flags)
 	return nil
 }
 

@@ -22,6 +22,7 @@ import (
 	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 // inspection is what the verbs that only look work with: the files as they are on
@@ -50,7 +51,7 @@ func (a *app) inspect(ctx context.Context) (*inspection, error) {
 		return nil, a.unread(err)
 	}
 	if i.set.Away != nil {
-		fmt.Fprintf(a.err, "warning: these are the files that were in force last: %v\n", i.set.Away)
+		text.Fprintf(a.err, "warning: these are the files that were in force last: %v\n", i.set.Away)
 	}
 	return i, nil
 }

@@ -16,6 +16,7 @@ import (
 	"runnerd/db"
 	"runnerd/scheduler"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 type tasksCmd struct {
@@ -31,16 +32,16 @@ func (c tasksCmd) Run(ctx context.Context, a *app) error {
 		return writeJSON(a.out, rows)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "TASK\tSCHEDULE\tNEXT\tLAST")
+	text.Fprintf(w, "TASK\tSCHEDULE\tNEXT\tLAST\n")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.ID, strings.Join(r.Schedule, ", "), nextText(r), orNone(string(r.LastStatus)))
+		text.Fprintf(w, "%s\t%s\t%s\t%s\n", r.ID, strings.Join(r.Schedule, ", "), nextText(r), orNone(string(r.LastStatus)))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, r := range rows {
 		if r.Error != "" {
-			fmt.Fprintf(a.out, "%s: %s\n", r.ID, r.Error)
+			text.Fprintf(a.out, "%s: %s\n", r.ID, r.Error)
 		}
 	}
 	return nil
@@ -173,9 +174,9 @@ func (c runsCmd) Run(ctx context.Context, a *app) error {
 		return &exit{task.ExitUsage, err}
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "RUN\tTASK\tDUE\tTRIGGER\tSTATUS\tTOKENS\tREASON")
+	text.Fprintf(w, "RUN\tTASK\tDUE\tTRIGGER\tSTATUS\tTOKENS\tREASON\n")
 	for _, r := range runs {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.Task, dayAndTime(r.Due, zone), r.Trigger, r.Status, orZero(r.Tokens), oneLine(r.Reason, 90))
+		text.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.Task, dayAndTime(r.Due, zone), r.Trigger, r.Status, orZero(r.Tokens), oneLine(r.Reason, 90))
 	}
 	return w.Flush()
 }
@@ -263,18 +264,18 @@ func (c showCmd) print(a *app, v control.RunView) error {
 	for _, r := range v.Receipts {
 		receipts = append(receipts, receiptOf(r))
 	}
-	fmt.Fprintf(a.out, "run %s of task %s, %s", run.ID, run.Task, run.Trigger)
+	text.Fprintf(a.out, "run %s of task %s, %s", run.ID, run.Task, run.Trigger)
 	if run.Trigger != task.TriggerManual && run.Due != nil {
-		fmt.Fprintf(a.out, ", due %s", run.Due.In(zone).Format(time.RFC3339))
+		text.Fprintf(a.out, ", due %s", run.Due.In(zone).Format(time.RFC3339))
 	}
-	fmt.Fprintf(a.out, ", attempt %d\n\n", run.Attempt)
+	text.Fprintf(a.out, ", attempt %d\n\n", run.Attempt)
 	p.messages(msgs, receipts)
 	for _, rc := range receipts {
 		if rc.Decision == task.DecisionPark && !answered(msgs, rc) {
 			p.receipt(rc)
 		}
 	}
-	fmt.Fprintln(a.out)
+	text.Fprintf(a.out, "\n")
 	p.endRow(run)
 	return nil
 }
@@ -340,10 +341,10 @@ func (c whyCmd) Run(ctx context.Context, a *app) error {
 		return &exit{task.ExitUsage, err}
 	}
 	for _, o := range rows {
-		fmt.Fprintln(a.out, whySentence(o, zone))
+		text.Fprintf(a.out, "%s\n", whySentence(o, zone))
 	}
 	if len(rows) == c.Limit {
-		fmt.Fprintf(a.out, "Older instants are not shown; --limit %d shows more.\n", 10*c.Limit)
+		text.Fprintf(a.out, "Older instants are not shown; --limit %d shows more.\n", 10*c.Limit)
 	}
 	return nil
 }
@@ -361,16 +362,16 @@ func (c whyCmd) nothing(ctx context.Context, a *app) error {
 	s, err := scheduler.Parse(t.Task.Schedule)
 	switch {
 	case len(t.Task.Schedule.Specs) == 0:
-		fmt.Fprintf(a.out, "%s has no schedule: it runs only by hand (`runnerd run %s`).\n", c.Task, c.Task)
+		text.Fprintf(a.out, "%s has no schedule: it runs only by hand (`runnerd run %s`).\n", c.Task, c.Task)
 	case err != nil:
 		return &exit{task.ExitUsage, err}
 	case !c.At.IsZero() && !isDue(s, c.At):
 		next, _ := s.Next(c.At)
-		fmt.Fprintf(a.out, "%s was not due at %s; the next instant after it is %s.\n", c.Task, c.At.Format(time.RFC3339), next.In(s.Zone()).Format(time.RFC3339))
+		text.Fprintf(a.out, "%s was not due at %s; the next instant after it is %s.\n", c.Task, c.At.Format(time.RFC3339), next.In(s.Zone()).Format(time.RFC3339))
 	case !c.At.IsZero() && c.At.After(time.Now()):
-		fmt.Fprintf(a.out, "%s is due then; that lies ahead.\n", c.Task)
+		text.Fprintf(a.out, "%s is due then; that lies ahead.\n", c.Task)
 	default:
-		fmt.Fprintf(a.out, "Nothing is recorded for %s: the daemon has not seen it due yet.\n", c.Task)
+		text.Fprintf(a.out, "Nothing is recorded for %s: the daemon has not seen it due yet.\n", c.Task)
 	}
 	return nil
 }

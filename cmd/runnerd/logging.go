@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -11,16 +12,28 @@ import (
 
 	"runnerd/redact"
 	"runnerd/systemd"
+	"runnerd/text"
 )
 
-// redacting redacts each write; zap makes one a line.
+// redacting takes out of each write, which zap makes one a line, what it must not
+// show: secrets, and what a terminal could take for more than text.
 type redacting struct {
 	w    io.Writer
 	hide *redact.Set
+	fit  func([]byte) []byte
+}
+
+// fitLine keeps the tabs between a line's parts.
+func fitLine(line []byte) []byte {
+	parts := strings.Split(strings.TrimSuffix(string(line), "\n"), "\t")
+	for i, p := range parts {
+		parts[i] = text.Field(p)
+	}
+	return []byte(strings.Join(parts, "\t") + "\n")
 }
 
 func (r redacting) Write(line []byte) (int, error) {
-	if _, err := r.w.Write(r.hide.Bytes(line)); err != nil {
+	if _, err := r.w.Write(r.fit(r.hide.Bytes(line))); err != nil {
 		return 0, err
 	}
 	return len(line), nil
@@ -36,10 +49,11 @@ func newLogger(s Settings, w io.Writer, hide *redact.Set, getenv func(string) st
 	}
 	if f, ok := w.(*os.File); ok && s.LogFormat == "auto" && systemd.ToJournal(getenv, f) {
 		if journal, err := systemd.OpenJournal(systemd.JournalSocket); err == nil {
-			return zap.New(journal.Core(level, hide.Text)), nil
+			return zap.New(journal.Core(level, func(s string) string { return text.Field(hide.Text(s)) })), nil
 		} // without the socket, lines on standard error reach the journal too
 	}
 	var enc zapcore.Encoder
+	fit := fitLine
 	switch format := logFormat(s.LogFormat, w); format {
 	case "console":
 		c := zap.NewDevelopmentEncoderConfig()
@@ -50,11 +64,11 @@ func newLogger(s Settings, w io.Writer, hide *redact.Set, getenv func(string) st
 		c := zap.NewProductionEncoderConfig()
 		c.TimeKey, c.EncodeTime, c.CallerKey = "time", zapcore.RFC3339NanoTimeEncoder, ""
 		c.EncodeDuration = zapcore.StringDurationEncoder
-		enc = zapcore.NewJSONEncoder(c)
+		enc, fit = zapcore.NewJSONEncoder(c), text.JSON
 	default:
 		return nil, fmt.Errorf("RUNNERD_LOG_FORMAT is %q; expected auto, console or json", format)
 	}
-	return zap.New(zapcore.NewCore(enc, zapcore.Lock(zapcore.AddSync(redacting{w, hide})), level)), nil
+	return zap.New(zapcore.NewCore(enc, zapcore.Lock(zapcore.AddSync(redacting{w, hide, fit})), level)), nil
 }
 
 func logFormat(format string, w io.Writer) string {

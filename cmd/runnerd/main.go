@@ -24,6 +24,7 @@ import (
 
 	"runnerd/sqldb"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 func main() {
@@ -115,7 +116,7 @@ func run(args []string, in io.Reader, out, errw io.Writer, getenv func(string) s
 		kong.Writers(out, errw), kong.Exit(func(code int) { exited = code; panic(errSilent) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 		kong.TypeMapper(reflect.TypeFor[time.Time](), kong.MapperFunc(instantFlag)))
 	if err != nil {
-		fmt.Fprintln(errw, "runnerd:", err)
+		text.Fprintf(errw, "runnerd: %s\n", text.Raw(text.Indent(err.Error(), 2)))
 		return task.ExitInternal
 	}
 	defer func() {
@@ -128,14 +129,14 @@ func run(args []string, in io.Reader, out, errw io.Writer, getenv func(string) s
 	}()
 	kctx, err := parser.Parse(helpVerb(args))
 	if err != nil {
-		fmt.Fprintf(errw, "runnerd: %v\n%s\n", err, helpHint(err))
+		text.Fprintf(errw, "runnerd: %s\n%s\n", err, helpHint(err))
 		return task.ExitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	a := &app{in: in, out: out, err: errw, getenv: getenv}
 	if err := a.settle(ctx, c, env); err != nil {
-		fmt.Fprintln(errw, "runnerd:", err)
+		text.Fprintf(errw, "runnerd: %s\n", text.Raw(text.Indent(err.Error(), 2)))
 		return task.ExitUsage
 	}
 	kctx.BindTo(ctx, (*context.Context)(nil))
@@ -207,7 +208,7 @@ func report(w io.Writer, err error) int {
 		return task.ExitOK
 	}
 	if !errors.Is(err, errSilent) {
-		fmt.Fprintln(w, "runnerd:", err)
+		text.Fprintf(w, "runnerd: %s\n", text.Raw(text.Indent(err.Error(), 2)))
 	}
 	var e *exit
 	var held *sqldb.HeldError

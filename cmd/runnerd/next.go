@@ -9,6 +9,7 @@ import (
 	"runnerd/db"
 	"runnerd/scheduler"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 type nextCmd struct {
@@ -63,7 +64,7 @@ func (c nextCmd) Run(ctx context.Context, a *app) error {
 		if i.Task != "" {
 			name = fmt.Sprintf("%-24s ", i.Task)
 		}
-		fmt.Fprintf(a.out, "%s%s  %s%s\n", name, i.Local(), i.UTC, notBefore(i))
+		text.Fprintf(a.out, "%s%s  %s%s\n", name, i.Local(), i.UTC, notBefore(i))
 	}
 	return nil
 }
@@ -128,11 +129,11 @@ func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]instant, error) {
 // are listed, or why there are none.
 func (c nextCmd) sayIdle(ctx context.Context, a *app, t task.Task, n int) {
 	if why := noNext(t, n); why != "" {
-		fmt.Fprintf(a.err, "%s: %s\n", t.ID, why)
+		text.Fprintf(a.err, "%s: %s\n", t.ID, why)
 		return
 	}
 	if rows := []control.TaskRow{{ID: t.ID}}; a.reading(ctx, fillPauses(ctx, rows)) == nil && rows[0].Paused {
-		fmt.Fprintf(a.err, "%s is paused: these instants are recorded as skipped until `runnerd resume` ends that\n", t.ID)
+		text.Fprintf(a.err, "%s is paused: these instants are recorded as skipped until `runnerd resume` ends that\n", t.ID)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"runnerd/db"
+	"runnerd/text"
 )
 
 type pauseCmd struct {
@@ -44,7 +45,7 @@ func (c pauseCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s paused; `%s resume %s` ends it\n", pausedName(name), a.again(), argument(c.Task))
+	text.Fprintf(a.out, "%s paused; `%s resume %s` ends it\n", pausedName(name), a.again(), argument(c.Task))
 	return nil
 }
 
@@ -76,9 +77,9 @@ func (c resumeCmd) Run(ctx context.Context, a *app) error {
 	case err != nil:
 		return err
 	case !was:
-		fmt.Fprintf(a.out, "%s was not paused\n", pausedName(name))
+		text.Fprintf(a.out, "%s was not paused\n", pausedName(name))
 	default:
-		fmt.Fprintf(a.out, "%s resumed\n", pausedName(name))
+		text.Fprintf(a.out, "%s resumed\n", pausedName(name))
 	}
 	return nil
 }

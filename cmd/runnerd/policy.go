@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"runnerd/policy"
 	"runnerd/task"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 type policyCmd struct {
@@ -38,10 +38,10 @@ func (c policyShowCmd) Run(ctx context.Context, a *app) error {
 		return writeJSON(a.out, fields)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "FIELD\tLAYER\tCHANGED\tBY\tVALUE")
+	text.Fprintf(w, "FIELD\tLAYER\tCHANGED\tBY\tVALUE\n")
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := fields[name]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", name, f.Layer, changed(f.ChangedAt), f.By, oneLine(string(f.Value), 120))
+		text.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", name, f.Layer, changed(f.ChangedAt), f.By, oneLine(string(f.Value), 120))
 	}
 	return w.Flush()
 }
@@ -133,11 +133,11 @@ func (a *app) patchTask(ctx context.Context, id string, patch map[string]json.Ra
 		v, err := client.PatchTaskPolicy(ctx, id, patch)
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			for _, w := range v[name].Warnings {
-				fmt.Fprintln(a.err, "warning:", w)
+				text.Fprintf(a.err, "warning: %s\n", w)
 			}
 		}
 		if err == nil {
-			fmt.Fprintf(a.out, "policy of %s changed; it counts on the next call\n", id)
+			text.Fprintf(a.out, "policy of %s changed; it counts on the next call\n", id)
 		}
 		return remote(err)
 	}
@@ -152,12 +152,12 @@ func (a *app) override(ctx context.Context, scope policy.Scope, id string, patch
 		}
 		warnings, err := h.rules.Set(ctx, taskpolicy.Change{Scope: scope, ID: id, Patch: patch, By: caller()})
 		for _, w := range warnings {
-			fmt.Fprintln(a.err, "warning:", w)
+			text.Fprintf(a.err, "warning: %s\n", w)
 		}
 		if err != nil {
 			return &exit{task.ExitUsage, err}
 		}
-		fmt.Fprintf(a.out, "policy of %s %s changed\n", scope, id)
+		text.Fprintf(a.out, "policy of %s %s changed\n", scope, id)
 		return nil
 	})
 }
@@ -185,9 +185,9 @@ func (c policyHistoryCmd) Run(ctx context.Context, a *app) error {
 		return writeJSON(a.out, append([]taskpolicy.HistoryEntry{}, list...))
 	}
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "WHEN\tBY\tWHAT\tFIELD\tFROM\tTO")
+	text.Fprintf(w, "WHEN\tBY\tWHAT\tFIELD\tFROM\tTO\n")
 	for _, e := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s %s (%s)\t%s\t%s\t%s\n", changed(e.At), e.By, e.Scope, e.ID, e.Layer, e.Field, oneLine(string(e.Old), 40), oneLine(string(e.New), 60))
+		text.Fprintf(w, "%s\t%s\t%s %s (%s)\t%s\t%s\t%s\n", changed(e.At), e.By, e.Scope, e.ID, e.Layer, e.Field, oneLine(string(e.Old), 40), oneLine(string(e.New), 60))
 	}
 	return w.Flush()
 }
@@ -225,7 +225,7 @@ func (c sessionConnectorsCmd) Run(ctx context.Context, a *app) error {
 	if c.JSON {
 		return writeJSON(a.out, v)
 	}
-	fmt.Fprintf(a.out, "own        %s\neffective  %s (from %s)\n", listWords(v.Own, "nothing said"), listWords(v.Effective, "every connector"), v.Source)
+	text.Fprintf(a.out, "own        %s\neffective  %s (from %s)\n", listWords(v.Own, "nothing said"), listWords(v.Effective, "every connector"), v.Source)
 	return nil
 }
 
@@ -233,7 +233,7 @@ func (c sessionConnectorsCmd) change(ctx context.Context, a *app, list task.List
 	if client := a.live(ctx); client != nil {
 		v, err := client.SetSessionConnectors(ctx, c.Session, list)
 		for _, w := range v.Warnings {
-			fmt.Fprintln(a.err, "warning:", w)
+			text.Fprintf(a.err, "warning: %s\n", w)
 		}
 		return remote(err)
 	}

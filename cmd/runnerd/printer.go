@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"runnerd/control"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // printer shows a run to a person, message by message, as it happens or after.
@@ -41,11 +43,15 @@ const (
 	bold   = "1"
 )
 
-func (p *printer) paint(code, s string) string {
+func (p *printer) paint(code, s string) text.Raw {
+	return p.paintRaw(code, text.Raw(text.Field(s)))
+}
+
+func (p *printer) paintRaw(code string, s text.Raw) text.Raw {
 	if !p.color {
 		return s
 	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
+	return "\x1b[" + text.Raw(code) + "m" + s + "\x1b[0m"
 }
 
 // messages prints what is newer than what was printed before.
@@ -62,9 +68,9 @@ func (p *printer) message(m *task.Message, msgs []task.Message, receipts []task.
 	at := m.At.In(p.zone).Format("15:04:05")
 	switch m.Role {
 	case task.RoleUser:
-		fmt.Fprintf(p.w, "%s  prompt   %s\n", at, p.text(m.Text, 11))
+		text.Fprintf(p.w, "%s  prompt   %s\n", at, p.text(m.Text, 11))
 	case task.RoleSummary:
-		fmt.Fprintf(p.w, "%s  summary  %s\n", at, p.text(m.Text, 11))
+		text.Fprintf(p.w, "%s  summary  %s\n", at, p.text(m.Text, 11))
 	case task.RoleAssistant:
 		p.assistant(at, m)
 	case task.RoleTool:
@@ -74,22 +80,22 @@ func (p *printer) message(m *task.Message, msgs []task.Message, receipts []task.
 
 func (p *printer) assistant(at string, m *task.Message) {
 	if m.LastWord() && m.Model == "" { // of our own
-		fmt.Fprintf(p.w, "%s  end      %s\n", at, p.paint(yellow, p.text(m.Notice, 11)))
+		text.Fprintf(p.w, "%s  end      %s\n", at, p.paintRaw(yellow, p.text(m.Notice, 11)))
 		return
 	}
 	spent := ""
 	if m.Usage != nil {
 		spent = fmt.Sprintf("  (%d+%d tokens)", m.Usage.Input, m.Usage.Output)
 	}
-	fmt.Fprintf(p.w, "%s  %s  model %s%s\n", at, p.paint(bold, fmt.Sprintf("step %-2d", m.Step)), m.Model, p.paint(dim, spent))
+	text.Fprintf(p.w, "%s  %s  model %s%s\n", at, p.paint(bold, fmt.Sprintf("step %-2d", m.Step)), m.Model, p.paint(dim, spent))
 	if m.Text != "" {
-		fmt.Fprintf(p.w, "            %s\n", p.text(m.Text, 12))
+		text.Fprintf(p.w, "            %s\n", p.text(m.Text, 12))
 	}
 	for _, c := range m.Calls {
-		fmt.Fprintf(p.w, "            asks for %s %s\n", p.paint(bold, pairName(m.Slots, c.Name)), oneLine(c.Arguments, 160))
+		text.Fprintf(p.w, "            asks for %s %s\n", p.paint(bold, pairName(m.Slots, c.Name)), oneLine(c.Arguments, 160))
 	}
 	if m.Notice != "" {
-		fmt.Fprintf(p.w, "            %s\n", p.paint(yellow, p.text(m.Notice, 12)))
+		text.Fprintf(p.w, "            %s\n", p.paintRaw(yellow, p.text(m.Notice, 12)))
 	}
 }
 
@@ -103,7 +109,7 @@ func (p *printer) tool(m *task.Message, msgs []task.Message, receipts []task.Rec
 	if m.IsError {
 		what = "error"
 	}
-	fmt.Fprintf(p.w, "            %-8s %s\n", what, p.text(m.Text, 21))
+	text.Fprintf(p.w, "            %-8s %s\n", what, p.text(m.Text, 21))
 }
 
 // receipt is the line that says what policy decided, and why.
@@ -123,16 +129,16 @@ func (p *printer) receipt(rc task.Receipt) {
 	if rc.Connector != "" {
 		name = rc.Connector + "/" + rc.Tool
 	}
-	fmt.Fprintf(p.w, "            %s %s (%s)%s: %s\n", p.paint(color, word), name, orNone(rc.Class), code, rc.Rule)
+	text.Fprintf(p.w, "            %s %s (%s)%s: %s\n", p.paint(color, word), name, orNone(rc.Class), code, rc.Rule)
 }
 
 // text indents the lines after the first and cuts a long text.
-func (p *printer) text(s string, indent int) string {
-	s = printable(strings.TrimSpace(s))
-	if !p.whole && len(s) > 600 {
-		s = strings.ToValidUTF8(s[:600], "") + " …"
+func (p *printer) text(s string, indent int) text.Raw {
+	s = strings.TrimSpace(s)
+	if !p.whole {
+		s = text.Cut(s, 600)
 	}
-	return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", indent))
+	return text.Raw(text.Indent(s, indent))
 }
 
 // end prints how a run ended.
@@ -151,17 +157,17 @@ func (p *printer) endRow(r control.RunRow) {
 	if r.Tokens != nil {
 		tokens = *r.Tokens
 	}
-	fmt.Fprintf(p.w, "status      %s (exit code %d)%s\n", p.paint(color, string(r.Status)), r.Status.ExitCode(), colonise(r.Reason))
-	fmt.Fprintf(p.w, "facts       execution %s; outcome %s; delivery %s%s\n", r.Execution, orNone(r.Outcome), orNone(r.Delivery), marksText(r.Marks))
-	fmt.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, tokens, costText(r), time.Duration(r.WallMS)*time.Millisecond)
+	text.Fprintf(p.w, "status      %s (exit code %d)%s\n", p.paint(color, string(r.Status)), r.Status.ExitCode(), colonise(r.Reason))
+	text.Fprintf(p.w, "facts       execution %s; outcome %s; delivery %s%s\n", r.Execution, orNone(r.Outcome), orNone(r.Delivery), marksText(r.Marks))
+	text.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, tokens, costText(r), time.Duration(r.WallMS)*time.Millisecond)
 	for _, step := range nextSteps(r.Marks) {
-		fmt.Fprintf(p.w, "see         %s\n", step)
+		text.Fprintf(p.w, "see         %s\n", step)
 	}
 	if r.Execution.Finished() && r.Delivery == string(task.DeliveryPending) {
-		fmt.Fprintf(p.w, "delivery    not there yet, the daemon tries it again; `runnerd show %s` tells\n", r.ID)
+		text.Fprintf(p.w, "delivery    not there yet, the daemon tries it again; `runnerd show %s` tells\n", r.ID)
 	}
 	if r.Status == task.StatusWaiting {
-		fmt.Fprintln(p.w, "waiting     `runnerd approvals` shows what for, `runnerd approve ID` lets it go on")
+		text.Fprintf(p.w, "waiting     `runnerd approvals` shows what for, `runnerd approve ID` lets it go on\n")
 	}
 }
 
@@ -209,7 +215,7 @@ func colonise(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return ": " + printable(reason)
+	return ": " + reason
 }
 
 func orNone(s string) string {
@@ -226,42 +232,27 @@ func pairName(slots []task.Slot, alias string) string {
 			return s.Connector + "/" + s.Tool
 		}
 	}
-	return printable(alias)
+	return alias
 }
 
 // oneLine shows a text on one line, cut at n bytes.
 func oneLine(s string, n int) string {
-	s = strings.Join(strings.Fields(printable(s)), " ")
-	if len(s) > n {
-		s = strings.ToValidUTF8(s[:n], "") + " …"
-	}
-	return s
+	return text.Cut(text.Line(s), n)
 }
 
-// printable takes out what a terminal would obey: control characters but line
-// ends and tabs.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return r
-		}
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
-			return '\ufffd'
-		}
-		return r
-	}, s)
-}
-
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
+func writeJSON(w io.Writer, v any) error { return encode(w, v, "  ") }
 
 // writeLine writes a value as one line of JSON.
-func writeLine(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+func writeLine(w io.Writer, v any) error { return encode(w, v, "") }
+
+func encode(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", indent)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(text.JSON(b.Bytes()))
+	return err
 }

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"runnerd/control"
+	"runnerd/text"
 )
 
 type reloadCmd struct {
@@ -26,9 +26,9 @@ func (c reloadCmd) Run(ctx context.Context, a *app) error {
 	if c.JSON {
 		return writeJSON(a.out, v)
 	}
-	fmt.Fprintf(a.out, "%s, %s, %s in force\n", count(v.Tasks, "task"), count(v.Connectors, "connector"), count(len(v.Problems), "problem"))
+	text.Fprintf(a.out, "%s, %s, %s in force\n", count(v.Tasks, "task"), count(v.Connectors, "connector"), count(len(v.Problems), "problem"))
 	for _, p := range v.Problems {
-		fmt.Fprintln(a.out, "problem  ", p)
+		text.Fprintf(a.out, "problem   %s\n", p)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"runnerd/control"
 	"runnerd/db"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // throughDaemon has the running daemon run the task and follows it, with the same
@@ -34,7 +34,7 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
 	if c.JSON {
 		p.w = io.Discard
 	}
-	fmt.Fprintf(p.w, "run %s of task %s, by the daemon\n", row.ID, row.Task)
+	text.Fprintf(p.w, "run %s of task %s, by the daemon\n", row.ID, row.Task)
 	run, err := a.follow(ctx, client, row.ID, p)
 	if errors.Is(err, context.Canceled) {
 		_, cerr := client.Cancel(context.WithoutCancel(ctx), row.ID, "interrupted by a signal")
@@ -53,7 +53,7 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
 		}
 	} else {
 		p.endRow(run)
-		fmt.Fprintf(a.out, "whole run   %s show %s\n", a.again(), run.ID)
+		text.Fprintf(a.out, "whole run   %s show %s\n", a.again(), run.ID)
 	}
 	if code := run.Status.ExitCode(); code != task.ExitOK {
 		return &exit{code, errSilent}
@@ -216,7 +216,7 @@ func (c tailCmd) known(ctx context.Context, a *app, client *control.Client) erro
 		}
 	}
 	if f, ok := a.err.(*os.File); ok && c.Run_ == "" && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintln(a.err, "following runs as they happen; Ctrl-C ends it")
+		text.Fprintf(a.err, "following runs as they happen; Ctrl-C ends it\n")
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (t *tail) event(e control.Event) {
 		return
 	}
 	if e.Run != t.last {
-		fmt.Fprintf(t.a.out, "run %s of task %s\n", e.Run, e.Task)
+		text.Fprintf(t.a.out, "run %s of task %s\n", e.Run, e.Task)
 		t.last = e.Run
 	}
 	switch {
@@ -256,9 +256,9 @@ func (t *tail) event(e control.Event) {
 		t.last = ""
 	case e.Approval != nil:
 		ap := e.Approval
-		fmt.Fprintf(t.a.out, "%s  approval %s (%s): %s/%s %s\n", e.At.In(p.zone).Format(time.TimeOnly), ap.ID, ap.State, ap.Connector, ap.Tool, oneLine(ap.Preview, 120))
+		text.Fprintf(t.a.out, "%s  approval %s (%s): %s/%s %s\n", e.At.In(p.zone).Format(time.TimeOnly), ap.ID, ap.State, ap.Connector, ap.Tool, oneLine(ap.Preview, 120))
 	case e.Kind == db.EventRun:
-		fmt.Fprintf(t.a.out, "%s  %s %s\n", e.At.In(p.zone).Format(time.TimeOnly), e.Run, e.Ref)
+		text.Fprintf(t.a.out, "%s  %s %s\n", e.At.In(p.zone).Format(time.TimeOnly), e.Run, e.Ref)
 	}
 }
 

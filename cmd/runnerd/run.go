@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"runnerd/llm/scripted"
 	"runnerd/sqldb"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 type runCmd struct {
@@ -87,7 +87,7 @@ func (c runCmd) here(ctx context.Context, a *app, h *house) (task.Run, error) {
 	if c.JSON {
 		p.w = io.Discard
 	}
-	fmt.Fprintf(p.w, "run %s of task %s\n", run.ID, run.Task)
+	text.Fprintf(p.w, "run %s of task %s\n", run.ID, run.Task)
 	if run, err = h.finish(ctx, run.ID, p); err != nil {
 		return run, err
 	}
@@ -98,7 +98,7 @@ func (c runCmd) here(ctx context.Context, a *app, h *house) (task.Run, error) {
 		return run, writeJSON(a.out, control.NewRunRow(run))
 	}
 	p.end(run)
-	fmt.Fprintf(a.out, "whole run   %s show %s\n", a.again(), run.ID)
+	text.Fprintf(a.out, "whole run   %s show %s\n", a.again(), run.ID)
 	return run, nil
 }
 
@@ -158,10 +158,12 @@ func (h *house) finish(ctx context.Context, id string, p *printer) (task.Run, er
 		}
 		if run, rerr := h.main.Run(context.WithoutCancel(ctx), id); err != nil || rerr != nil || run.Execution != task.Queued {
 			return run, errors.Join(err, rerr)
-		} else if fmt.Fprintf(p.w, "retry at %s: %s\n", run.NotBefore.In(p.zone).Format(time.TimeOnly), run.Reason); !waitUntil(work, run.NotBefore) {
-			_, err := h.main.Cancel(context.WithoutCancel(ctx), id, "interrupted by a signal", time.Now())
-			if err != nil {
-				return run, err
+		} else {
+			text.Fprintf(p.w, "retry at %s: %s\n", run.NotBefore.In(p.zone).Format(time.TimeOnly), run.Reason)
+			if !waitUntil(work, run.NotBefore) {
+				if _, err := h.main.Cancel(context.WithoutCancel(ctx), id, "interrupted by a signal", time.Now()); err != nil {
+					return run, err
+				}
 			}
 		}
 	}

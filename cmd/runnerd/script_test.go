@@ -18,7 +18,7 @@ import (
 // TestMain registers the program itself, so that scripts run it as a process of
 // its own: with its own connectors, signals and exit codes.
 func TestMain(m *testing.M) {
-	testscript.Main(tidy{m}, map[string]func(){"runnerd": main, "counter": counting, "gated": gated, "hostile": hostile})
+	testscript.Main(tidy{m}, map[string]func(){"runnerd": main, "counter": counting, "gated": gated, "hostile": hostile, "forger": forging})
 }
 
 // TestScripts runs testdata/*.txtar: the command line as people use it.

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"runnerd/control"
 	"runnerd/db"
 	"runnerd/sqldb"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 type statusCmd struct {
@@ -80,34 +80,34 @@ func (a *app) daemon() control.DaemonView {
 
 func printStatus(a *app, v control.StatusView) {
 	if v.Daemon.Running {
-		fmt.Fprintf(a.out, "daemon    running, pid %d\n", v.Daemon.PID)
+		text.Fprintf(a.out, "daemon    running, pid %d\n", v.Daemon.PID)
 	} else {
-		fmt.Fprintln(a.out, "daemon    NOT running; nothing fires until `runnerd serve` does")
+		text.Fprintf(a.out, "daemon    NOT running; nothing fires until `runnerd serve` does\n")
 	}
-	fmt.Fprintf(a.out, "config    %s: %s, %s\nstate     %s\n", v.Config, count(len(v.Tasks), "task"), count(len(v.Problems), "problem"), v.State)
-	fmt.Fprintf(a.out, "zone      %s (%s)\n", v.Zone, v.ZoneFrom)
+	text.Fprintf(a.out, "config    %s: %s, %s\nstate     %s\n", v.Config, count(len(v.Tasks), "task"), count(len(v.Problems), "problem"), v.State)
+	text.Fprintf(a.out, "zone      %s (%s)\n", v.Zone, v.ZoneFrom)
 	if v.Paused != "" {
-		fmt.Fprintf(a.out, "paused    everything: %s; `runnerd resume --all` ends it\n", v.Paused)
+		text.Fprintf(a.out, "paused    everything: %s; `runnerd resume --all` ends it\n", v.Paused)
 	}
 	for _, t := range v.Tasks {
 		if t.Paused && v.Paused == "" {
-			fmt.Fprintf(a.out, "paused    %s; `runnerd resume %s` ends it\n", t.ID, t.ID)
+			text.Fprintf(a.out, "paused    %s; `runnerd resume %s` ends it\n", t.ID, t.ID)
 		}
 	}
 	for _, p := range v.Problems {
-		fmt.Fprintln(a.out, "problem  ", p)
+		text.Fprintf(a.out, "problem   %s\n", p)
 	}
 	if v.PendingApprovals > 0 {
-		fmt.Fprintf(a.out, "approvals %s for a person to decide; `runnerd approvals` shows them\n", count(v.PendingApprovals, "call"))
+		text.Fprintf(a.out, "approvals %s for a person to decide; `runnerd approvals` shows them\n", count(v.PendingApprovals, "call"))
 	}
 	for _, r := range v.Active {
 		left := ""
 		if r.Status == task.StatusRunning && !v.Daemon.Running {
 			left = " when its daemon ended; the next `runnerd serve` goes on with it"
 		}
-		fmt.Fprintf(a.out, "active    %s of %s: %s%s\n", r.ID, r.Task, r.Status, left)
+		text.Fprintf(a.out, "active    %s of %s: %s%s\n", r.ID, r.Task, r.Status, left)
 	}
 	for _, r := range v.Trouble {
-		fmt.Fprintf(a.out, "attention %s: last run %s ended %s%s\n", r.Task, r.ID, r.Status, colonise(r.Reason))
+		text.Fprintf(a.out, "attention %s: last run %s ended %s%s\n", r.Task, r.ID, r.Status, colonise(r.Reason))
 	}
 }

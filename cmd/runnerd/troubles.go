@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"runnerd/control"
 	"runnerd/db"
 	"runnerd/task"
+	"runnerd/text"
 )
 
 // troubled is `status --json`: what the daemon says of itself, and the troubles
@@ -37,7 +37,7 @@ func (v troubled) print(a *app) {
 		if !t.ToldAt.IsZero() {
 			heard = "told " + t.ToldAt.Local().Format(time.DateTime)
 		}
-		fmt.Fprintf(a.out, "trouble   %s, since %s (%s)\n", oneLine(t.Title, 120), t.OpenedAt.Local().Format(time.DateTime), heard)
+		text.Fprintf(a.out, "trouble   %s, since %s (%s)\n", oneLine(t.Title, 120), t.OpenedAt.Local().Format(time.DateTime), heard)
 	}
 }
 
@@ -45,11 +45,11 @@ func (v troubled) print(a *app) {
 func printDeliveries(ctx context.Context, a *app, main *db.DB, run task.Run) error {
 	list, err := main.Deliveries(ctx, run.ID)
 	for _, d := range list {
-		fmt.Fprintf(a.out, "delivery    %d (%s): %s after %d attempts%s", d.Index+1, d.To, d.State, d.Attempts, colonise(oneLine(d.Error, 300)))
+		text.Fprintf(a.out, "delivery    %d (%s): %s after %d attempts%s", d.Index+1, d.To, d.State, d.Attempts, colonise(oneLine(d.Error, 300)))
 		if !d.NextAt.IsZero() && !d.State.Settled() {
-			fmt.Fprintf(a.out, "; again at %s", d.NextAt.Local().Format(time.DateTime))
+			text.Fprintf(a.out, "; again at %s", d.NextAt.Local().Format(time.DateTime))
 		}
-		fmt.Fprintln(a.out)
+		text.Fprintf(a.out, "\n")
 	}
 	return err
 }

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"runnerd/text"
 )
 
 // version is set by the linker for a release; a build from a checkout names its
@@ -13,7 +14,7 @@ var version = ""
 type versionCmd struct{}
 
 func (versionCmd) Run(a *app) error {
-	fmt.Fprintf(a.out, "runnerd %s (%s %s/%s)\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	text.Fprintf(a.out, "runnerd %s (%s %s/%s)\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return nil
 }
 
