@@ -315,7 +315,7 @@ func TestLostDelivery(t *testing.T) {
 			pass(10 * time.Hour)
 			same(t, "told", told.take(t), []string{"brief: result not delivered"})
 			runs, err := h.main.Runs(t.Context(), db.RunFilter{})
-			if err != nil || len(runs) != 1 || runs[0].Delivery != task.DeliveryPending || runs[0].Status() != task.StatusOK {
+			if err != nil || len(runs) != 1 || runs[0].Delivery != task.DeliveryPending || runs[0].Status() != task.StatusFailed {
 				t.Fatal(runs, err)
 			}
 			id = runs[0].ID
