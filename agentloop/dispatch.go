@@ -19,6 +19,9 @@ func (a *attempt) dispatch(ctx context.Context, turn *task.Message, call task.To
 	if ask != nil {
 		rc.ApprovalID = ask.ID
 	}
+	if err := a.taintAhead(ctx, call, d); err != nil {
+		return err
+	}
 	if err := a.Store.Intend(ctx, rc, rc.ApprovalID); err != nil {
 		return fmt.Errorf("store intent: %w", err)
 	}
@@ -32,6 +35,12 @@ func (a *attempt) dispatch(ctx context.Context, turn *task.Message, call task.To
 	}
 	if err != nil && ctx.Err() == nil {
 		a.run.Mark(task.MarkConnectorDown + ":" + d.Connector)
+	}
+	if d.Untrusted {
+		a.run.Mark(untrustedFrom(d.Connector + "/" + d.Tool))
+	}
+	if err := a.touch(ctx, d, call, result); err != nil {
+		return err
 	}
 	return a.settle(ctx, turn, rc, result, err)
 }

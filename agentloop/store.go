@@ -52,6 +52,12 @@ type Store interface {
 	Retry(ctx context.Context, r task.Run) error
 	// StartWindow moves where the session's context begins, to just before seq.
 	StartWindow(ctx context.Context, session string, seq int64) error
+	// Tainted returns the run that wrote one of the entries of a builtin store after
+	// it had read untrusted text, "" if there is none.
+	Tainted(ctx context.Context, entries []string) (run string, err error)
+	// Touch stores what a call changed in a builtin store, and whether the run had
+	// read untrusted text.
+	Touch(ctx context.Context, run string, tainted bool, t task.Touched) error
 	// Book adds what a call cost that left no message, as Append does for one that did.
 	Book(ctx context.Context, days task.Days, run string, u task.Usage) error
 	// Spent is what was booked on that day, for the task, its project and in all.

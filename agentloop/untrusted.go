@@ -35,7 +35,7 @@ func (a *attempt) inherit(ctx context.Context) error {
 		}
 		seen[id] = true
 		if a.readUntrusted(ctx, eff, id) {
-			a.run.Mark(task.MarkUntrusted)
+			a.run.Mark(untrustedFrom("run " + id))
 			return a.Store.Update(ctx, a.run)
 		}
 	}
@@ -57,19 +57,29 @@ func (a *attempt) readUntrusted(ctx context.Context, eff policy.Effective, run s
 // anyUntrusted tells whether one of the calls was sent to a tool that brings in
 // untrusted text.
 func anyUntrusted(eff policy.Effective, receipts []task.Receipt) bool {
+	return len(untrustedSources(eff, receipts)) > 0
+}
+
+// untrustedSources are the tools that bring in untrusted text among those that the
+// calls were sent to.
+func untrustedSources(eff policy.Effective, receipts []task.Receipt) (sources []string) {
 	for _, rc := range receipts {
 		if rc.Decision == task.DecisionAllow && policy.HasFlag(eff.Connectors[rc.Connector], rc.Tool, policy.FlagUntrusted) {
-			return true
+			sources = append(sources, rc.Connector+"/"+rc.Tool)
 		}
 	}
-	return false
+	return sources
 }
 
 // sawUntrusted tells whether untrusted text was read in this run, or by an earlier
-// one whose words it began with.
+// one whose words it began with or read from a store.
 func (a *attempt) sawUntrusted(eff policy.Effective) bool {
-	if anyUntrusted(eff, a.receipts) {
-		a.run.Mark(task.MarkUntrusted)
+	for _, source := range untrustedSources(eff, a.receipts) {
+		a.run.Mark(untrustedFrom(source))
 	}
 	return a.run.HasMark(task.MarkUntrusted)
 }
+
+// untrustedFrom is the mark that says what the untrusted text came from. It names
+// connectors, tools and runs only: nothing that a stranger has worded.
+func untrustedFrom(source string) string { return task.MarkUntrusted + ":" + source }

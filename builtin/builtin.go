@@ -21,6 +21,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"runnerd/task"
 )
 
 // The names of the servers, as `builtin:` takes them.
@@ -130,11 +132,15 @@ func addTool[In any](s *mcp.Server, tool *mcp.Tool, handle handler[In], refine .
 	}
 	tool.InputSchema = schema
 	mcp.AddTool(s, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-		text, err := handle(ctx, in)
+		touched := &task.Touched{}
+		text, err := handle(context.WithValue(ctx, touchKey{}, touched), in)
+		res := &mcp.CallToolResult{Meta: touchedMeta(touched)}
 		if err != nil {
-			return nil, nil, err
+			res.SetError(err)
+		} else {
+			res.Content = []mcp.Content{&mcp.TextContent{Text: text}}
 		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
+		return res, nil, nil
 	})
 	return nil
 }

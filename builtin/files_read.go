@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +50,8 @@ func (f *files) readFile(ctx context.Context, in readArgs) (string, error) {
 		return "", err
 	}
 	defer file.Close()
+	path := f.entry(name)
+	touching(ctx).Read = []string{path, path + "#"}
 	limit := in.Limit
 	if limit <= 0 {
 		limit = 2000
@@ -198,7 +201,7 @@ type dirArgs struct {
 	Path string `json:"path,omitempty" jsonschema:"directory, relative to the root or absolute below it; the root unless given"`
 }
 
-func (f *files) listDirectory(_ context.Context, in dirArgs) (string, error) {
+func (f *files) listDirectory(ctx context.Context, in dirArgs) (string, error) {
 	if in.Path == "" {
 		in.Path = "."
 	}
@@ -214,12 +217,14 @@ func (f *files) listDirectory(_ context.Context, in dirArgs) (string, error) {
 		return "[empty directory]", nil
 	}
 	var b strings.Builder
+	dir, t := f.entry(name), touching(ctx)
 	for i, e := range entries {
 		if i == maxShown {
 			more = true
 			break
 		}
 		writeEntry(&b, e)
+		t.Read = append(t.Read, filepath.Join(dir, e.Name()))
 	}
 	if more {
 		fmt.Fprintf(&b, "[only %d entries are shown; there are more]\n", min(len(entries), maxShown))
@@ -269,7 +274,7 @@ type pathArgs struct {
 	Path string `json:"path" jsonschema:"path, relative to the root or absolute below it"`
 }
 
-func (f *files) statFile(_ context.Context, in pathArgs) (string, error) {
+func (f *files) statFile(ctx context.Context, in pathArgs) (string, error) {
 	name, err := f.name(in.Path)
 	if err != nil {
 		return "", err
@@ -278,6 +283,7 @@ func (f *files) statFile(_ context.Context, in pathArgs) (string, error) {
 	if err != nil {
 		return "", f.fail(name, err)
 	}
+	touching(ctx).Read = []string{f.link(name), f.entry(name)}
 	text := fmt.Sprintf("path: %s\nkind: %s\nsize: %d\nmode: %s\nmodified: %s\n",
 		printable(name), kind(info.Mode()), info.Size(), info.Mode(), stamp(info.ModTime()))
 	if info.Mode()&fs.ModeSymlink != 0 {

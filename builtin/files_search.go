@@ -44,7 +44,8 @@ type search struct {
 	visited int
 	scanned int64
 	hits    []string
-	stopped string // why before the end
+	read    []string // entries that hits are of
+	stopped string   // why before the end
 }
 
 func (f *files) searchFiles(ctx context.Context, in searchArgs) (string, error) {
@@ -74,6 +75,7 @@ func (f *files) searchFiles(ctx context.Context, in searchArgs) (string, error) 
 		return "", err
 	}
 	s.walk(dir, "", 0)
+	touching(ctx).Read = s.read
 	return s.answer(), nil
 }
 
@@ -139,6 +141,7 @@ func (s *search) stop(why string) {
 func (s *search) visit(name string) {
 	if s.content == nil {
 		s.hits = append(s.hits, printable(name))
+		s.read = append(s.read, s.files.entry(name))
 		return
 	}
 	file, _, err := s.files.openRegular(name)
@@ -150,6 +153,12 @@ func (s *search) visit(name string) {
 	if head, _ := r.Peek(sniff); bytes.IndexByte(head, 0) >= 0 {
 		return
 	}
+	before := len(s.hits)
+	defer func() {
+		if entry := s.files.entry(name); len(s.hits) > before {
+			s.read = append(s.read, entry, entry+"#")
+		}
+	}()
 	for line := 1; !s.full(); {
 		// A line longer than the buffer is looked at in pieces.
 		part, err := r.ReadSlice('\n')

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"runnerd/task"
 )
 
 const (
@@ -25,7 +28,7 @@ type writeArgs struct {
 	Mode    string `json:"mode,omitempty" jsonschema:"overwrite replaces a file that exists; create refuses to"`
 }
 
-func (f *files) writeFile(_ context.Context, in writeArgs) (string, error) {
+func (f *files) writeFile(ctx context.Context, in writeArgs) (string, error) {
 	name, err := f.inner(in.Path)
 	if err != nil {
 		return "", err
@@ -33,6 +36,7 @@ func (f *files) writeFile(_ context.Context, in writeArgs) (string, error) {
 	if err := fits(in.Content); err != nil {
 		return "", err
 	}
+	made := f.newDirs(filepath.Dir(name))
 	dir, base, err := f.parent(name, true)
 	if err != nil {
 		return "", err
@@ -52,6 +56,7 @@ func (f *files) writeFile(_ context.Context, in writeArgs) (string, error) {
 	if err := writeWhole(dir, base, []byte(in.Content), perm, old != nil); err != nil {
 		return "", f.fail(name, err)
 	}
+	touching(ctx).Wrote = append(made, f.entry(name))
 	if old != nil {
 		return fmt.Sprintf("replaced %s, %d bytes", name, len(in.Content)), nil
 	}
@@ -149,7 +154,7 @@ type appendArgs struct {
 	Content string `json:"content" jsonschema:"text to add; end it with a newline if it is a line"`
 }
 
-func (f *files) appendFile(_ context.Context, in appendArgs) (string, error) {
+func (f *files) appendFile(ctx context.Context, in appendArgs) (string, error) {
 	name, err := f.inner(in.Path)
 	if err != nil {
 		return "", err
@@ -157,6 +162,7 @@ func (f *files) appendFile(_ context.Context, in appendArgs) (string, error) {
 	if err := fits(in.Content); err != nil {
 		return "", err
 	}
+	made := f.newDirs(filepath.Dir(name))
 	dir, base, err := f.parent(name, true)
 	if err != nil {
 		return "", err
@@ -169,6 +175,7 @@ func (f *files) appendFile(_ context.Context, in appendArgs) (string, error) {
 	if err != nil {
 		return "", f.fail(name, err)
 	}
+	touching(ctx).Added = append(made, f.entry(name))
 	_, err = file.WriteString(in.Content)
 	if err == nil {
 		err = file.Sync()
@@ -180,14 +187,16 @@ func (f *files) appendFile(_ context.Context, in appendArgs) (string, error) {
 	return fmt.Sprintf("appended %d bytes to %s, which now has %d", len(in.Content), name, info.Size()), nil
 }
 
-func (f *files) makeDirectory(_ context.Context, in pathArgs) (string, error) {
+func (f *files) makeDirectory(ctx context.Context, in pathArgs) (string, error) {
 	name, err := f.inner(in.Path)
 	if err != nil {
 		return "", err
 	}
+	made := f.newDirs(name)
 	if err := f.makeDirs(name); err != nil {
 		return "", err
 	}
+	touching(ctx).Wrote = made
 	return "directory " + name + " is there", nil
 }
 
@@ -196,7 +205,7 @@ type moveArgs struct {
 	To   string `json:"to" jsonschema:"its new path, which must not exist; missing directories are made"`
 }
 
-func (f *files) moveFile(_ context.Context, in moveArgs) (string, error) {
+func (f *files) moveFile(ctx context.Context, in moveArgs) (string, error) {
 	from, err := f.inner(in.Path)
 	if err != nil {
 		return "", err
@@ -213,6 +222,7 @@ func (f *files) moveFile(_ context.Context, in moveArgs) (string, error) {
 	if err := movable(src, old); err != nil {
 		return "", f.fail(from, err)
 	}
+	was, made := f.entry(from), f.newDirs(filepath.Dir(to))
 	dst, name, err := f.parent(to, true)
 	if err != nil {
 		return "", err
@@ -227,6 +237,8 @@ func (f *files) moveFile(_ context.Context, in moveArgs) (string, error) {
 	case err != nil:
 		return "", f.fail(from, err)
 	}
+	t := touching(ctx)
+	t.Wrote, t.Moved = made, []task.Move{{From: was, To: f.entry(to)}}
 	return fmt.Sprintf("moved %s to %s", from, to), errors.Join(syncDir(src), syncDir(dst))
 }
 
@@ -245,7 +257,7 @@ func movable(dir *os.Root, base string) error {
 	return nil
 }
 
-func (f *files) deleteFile(_ context.Context, in pathArgs) (string, error) {
+func (f *files) deleteFile(ctx context.Context, in pathArgs) (string, error) {
 	name, err := f.inner(in.Path)
 	if err != nil {
 		return "", err
@@ -258,8 +270,10 @@ func (f *files) deleteFile(_ context.Context, in pathArgs) (string, error) {
 	if err := movable(dir, base); err != nil {
 		return "", f.fail(name, err)
 	}
+	gone := f.entry(name)
 	if err := dir.Remove(base); err != nil {
 		return "", f.fail(name, err)
 	}
+	touching(ctx).Gone = []string{gone}
 	return "deleted " + name, syncDir(dir)
 }

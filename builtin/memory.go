@@ -60,6 +60,9 @@ func openMemory(s *mcp.Server, args []string) (func() error, error) {
 	if m.file, err = filepath.Abs(m.file); err != nil {
 		return nil, fmt.Errorf("--file: %w", err)
 	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(m.file)); err == nil {
+		m.file = filepath.Join(dir, filepath.Base(m.file)) // as its entries are known
+	}
 	if info, err := os.Stat(filepath.Dir(m.file)); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("memory file %s: its directory does not exist", m.file)
 	}
@@ -107,6 +110,8 @@ func (m *memory) remember(ctx context.Context, in rememberArgs) (string, error) 
 	if err != nil {
 		return "", err
 	}
+	t := touching(ctx)
+	t.Wrote, t.Added = []string{m.entry(n.Key)}, []string{m.entry("")}
 	return fmt.Sprintf("%s %q", verb, n.Key), nil
 }
 
@@ -143,9 +148,10 @@ func (m *memory) recall(ctx context.Context, in recallArgs) (string, error) {
 		if i < 0 {
 			return "", fmt.Errorf("nothing is remembered under %q; search may find it under another key", key)
 		}
+		touching(ctx).Read = m.readEntries(notes[i : i+1])
 		return shownNote(notes[i]), nil
 	}
-	return newest(notes, in.Limit), nil
+	return m.newest(ctx, notes, in.Limit), nil
 }
 
 type findArgs struct {
@@ -162,7 +168,7 @@ func (m *memory) search(ctx context.Context, in findArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return newest(slices.DeleteFunc(notes, func(n note) bool {
+	return m.newest(ctx, slices.DeleteFunc(notes, func(n note) bool {
 		all := strings.ToLower(n.Key + "\n" + n.Text + "\n" + strings.Join(n.Tags, "\n"))
 		return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(all, w) })
 	}), in.Limit), nil
@@ -184,6 +190,7 @@ func (m *memory) forget(ctx context.Context, in forgetArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	touching(ctx).Gone = []string{m.entry(key)}
 	return fmt.Sprintf("forgot %q", key), nil
 }
 
@@ -192,7 +199,7 @@ func find(notes []note, key string) int {
 }
 
 // newest answers notes from the newest on, within limit and maxRecall.
-func newest(notes []note, limit int) string {
+func (m *memory) newest(ctx context.Context, notes []note, limit int) string {
 	if limit <= 0 {
 		limit = shownNotes
 	}
@@ -210,6 +217,7 @@ func newest(notes []note, limit int) string {
 		b.WriteString(text)
 		shown++
 	}
+	touching(ctx).Read = m.readEntries(notes[len(notes)-shown:])
 	return b.String()
 }
 

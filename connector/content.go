@@ -140,3 +140,14 @@ func cutMiddle(s string, limit int) (string, bool) {
 	head, tail = strings.ToValidUTF8(head, ""), strings.ToValidUTF8(tail, "")
 	return fmt.Sprintf("%s\n[… %d bytes left out …]\n%s", head, len(s)-len(head)-len(tail), tail), true
 }
+
+// touched is what a server of ours reports of the entries of its store; nil if it
+// reports none.
+func touched(result json.RawMessage) *task.Touched {
+	var t task.Touched
+	data := fields(fields(result)["_meta"])[task.TouchedMeta]
+	if len(data) == 0 || json.Unmarshal(data, &t) != nil {
+		return nil
+	}
+	return &t
+}

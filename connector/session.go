@@ -327,7 +327,11 @@ func (s *session) call(ctx context.Context, tool string, args json.RawMessage) (
 			return s.refusal(a.err), nil
 		}
 		s.conn.callWorked()
-		return s.flatten(a.result), nil
+		res := s.flatten(a.result)
+		if s.conn.spec.Builtin != "" { // no other server is believed what it touched
+			res.Touched = touched(a.result)
+		}
+		return res, nil
 	}
 	return task.ToolResult{}, s.failure(ctx, note, fmt.Errorf("no answer within %s", limit), err)
 }

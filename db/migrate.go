@@ -26,6 +26,7 @@ func migrations() []migration {
 		{2, "deliveries and troubles", migrate002},
 		{3, "identity", migrate003},
 		{4, "estimated spend", migrate004},
+		{5, "tainted entries", migrate005},
 	}
 }
 

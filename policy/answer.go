@@ -6,6 +6,12 @@ import (
 	"runnerd/task"
 )
 
+// The builtin stores, as the catalogue knows them.
+const (
+	StoreFiles  = "builtin:files"
+	StoreMemory = "builtin:memory"
+)
+
 // told is the shape of every answer that a model gets in a tool's place.
 type told struct {
 	Error    string `json:"error"`
@@ -21,7 +27,10 @@ func (d *decider) answer(kind task.DecisionKind, r refusal) Decision {
 		Connector: d.slot.Connector, Tool: d.slot.Tool, Definition: d.slot.Definition,
 	}
 	if d.found {
-		out.Class = d.class
+		out.Class, out.Untrusted = d.class, HasFlag(d.rules, d.slot.Tool, FlagUntrusted)
+		if p := d.rules.Origin.Package; p == StoreFiles || p == StoreMemory {
+			out.Store = p
+		}
 	}
 	if kind == task.DecisionAllow {
 		return out

@@ -258,6 +258,10 @@ type Decision struct {
 	Class      Class
 	// Answer is what the model reads when the call is not dispatched: JSON.
 	Answer string
+	// Untrusted says that the tool brings in untrusted text, Store which builtin
+	// store it belongs to: "builtin:files", "builtin:memory", or "".
+	Untrusted bool
+	Store     string
 	// Grant is the `allow:` line that would permit an ask, ready to paste.
 	Grant string
 }

@@ -53,4 +53,6 @@ type ToolResult struct {
 	IsError bool
 	// Cut says that the connector's size cap shortened the result.
 	Cut bool
+	// Touched is what a builtin connector's call read and changed; nil for others.
+	Touched *Touched
 }

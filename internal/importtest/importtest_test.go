@@ -221,7 +221,7 @@ func TestCheck(t *testing.T) {
 		{"llm/openai", `import "runnerd/llm/llmtest"`, "which only tests may"},
 		{"llm/llmtest", `import "runnerd/llm"; import "testing"; import "go.uber.org/goleak"`, ""},
 		{"llm/llmtest", `import "runnerd/agentloop"`, "may not import"},
-		{"builtin", `import "runnerd/task"`, "may not import"},
+		{"builtin", `import "runnerd/policy"`, "may not import"},
 		{"deliver", `import "os"; var _ = os.WriteFile`, "written through confine"},
 		{"deliver", `import "os"; var f = os.OpenFile`, "written through confine"},
 		{"deliver", `import sys "golang.org/x/sys/unix"; var _, _ = sys.Openat(0, "", 0, 0)`, "written through confine"},

@@ -25,7 +25,7 @@ var packages = map[string]row{
 	"grounding":         {"checks a final text against receipts", []string{"task"}},
 	"redact":            {"replaces known secret values in text", nil},
 	"connector":         {"opens MCP sessions, lists and calls tools, keeps children contained", []string{"task", "text", "procgroup", "confine"}},
-	"builtin":           {"the MCP servers that the binary itself serves", []string{"procgroup"}},
+	"builtin":           {"the MCP servers that the binary itself serves", []string{"task", "procgroup"}},
 	"llm":               {"the Model interface", []string{"task"}},
 	"llm/openai":        {"the OpenAI wire", []string{"task", "llm", "llm/internal/wire"}},
 	"llm/anthropic":     {"the Anthropic wire", []string{"task", "llm", "llm/internal/wire"}},

@@ -116,6 +116,14 @@ func (s storeGate) StartWindow(ctx context.Context, session string, seq int64) e
 	return s.g.around("start window", func() error { return s.g.store.StartWindow(ctx, session, seq) })
 }
 
+func (s storeGate) Tainted(ctx context.Context, entries []string) (string, error) {
+	return through(s.g, "tainted", func() (string, error) { return s.g.store.Tainted(ctx, entries) })
+}
+
+func (s storeGate) Touch(ctx context.Context, run string, tainted bool, t task.Touched) error {
+	return s.g.around("touch", func() error { return s.g.store.Touch(ctx, run, tainted, t) })
+}
+
 func (s storeGate) Spent(ctx context.Context, taskID string, days task.Days) (task.DaySpend, error) {
 	return through(s.g, "spent", func() (task.DaySpend, error) { return s.g.store.Spent(ctx, taskID, days) })
 }
