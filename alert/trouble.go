@@ -163,16 +163,19 @@ func (b *Board) Connector(id string, works bool, detail string) {
 	})
 }
 
-// Files makes the files known that are broken now, by path, with what is wrong.
-func (b *Board) Files(broken map[string]string) {
-	list := make([]task.Trouble, 0, len(broken))
-	for file, detail := range broken {
-		list = append(list, task.Trouble{
-			Key: "file/" + file, Event: EventConfig, Title: text.Sprintf("file %s is refused", file),
-			Text: text.Block(detail) + "\nThe last good revision, if there is one, stays in force. See: runnerd check\n",
-		})
+// Files says which files are refused, and which say what cannot be done; both by
+// name, with the detail.
+func (b *Board) Files(broken, faulty map[string]string) {
+	b.files("file/", broken, " is refused", "\nThe last good revision, if there is one, stays in force. See: runnerd check\n", "The file is good now, or gone.")
+	b.files("fault/", faulty, " says what cannot be done", "\nSee: runnerd check\n", "It can be done now.")
+}
+
+func (b *Board) files(prefix string, wrong map[string]string, title, advice, over string) {
+	list := make([]task.Trouble, 0, len(wrong))
+	for file, detail := range wrong {
+		list = append(list, task.Trouble{Key: prefix + file, Event: EventConfig, Title: text.Sprintf("file %s%s", file, title), Text: text.Block(detail) + advice})
 	}
-	b.Settle("file/", list, "The file is good now, or gone.")
+	b.Settle(prefix, list, over)
 }
 
 // Daemon says that a part of the daemon is in trouble, or with an empty detail

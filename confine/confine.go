@@ -100,7 +100,7 @@ func (d *Door) Judge(path string) error {
 		p.close()
 	}
 	var refused *Refused
-	if errors.As(err, &refused) {
+	if errors.As(err, &refused) || errors.Is(err, unix.ENOTDIR) {
 		return err
 	}
 	return nil

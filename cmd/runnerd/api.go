@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -66,8 +67,13 @@ func (f inForce) Task(id string) (task.Task, bool) {
 	return t.Task, ok
 }
 
+// problems are those of the files in force, as check words them.
+func (h *house) problems() []string {
+	return problemLines(slices.Concat(h.applied.Load().Problems, *h.faulty.Load()))
+}
+
 func (f inForce) Problems() []string {
-	lines := problemLines(f.h.applied.Load().Problems)
+	lines := f.h.problems()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := f.h.held(ctx); err != nil {
@@ -113,7 +119,7 @@ func (h *house) reloadView(ctx context.Context, empty bool) (control.ReloadView,
 	}
 	set := h.applied.Load()
 	return control.ReloadView{
-		Tasks: len(set.Tasks), Connectors: len(set.Connectors), Problems: problemLines(set.Problems),
+		Tasks: len(set.Tasks), Connectors: len(set.Connectors), Problems: h.problems(),
 		Warnings: problemLines(set.Warnings), Kept: append([]string{}, set.Kept...),
 	}, err
 }

@@ -86,7 +86,7 @@ func (h *house) startCare(ctx context.Context, start func(name string, run func(
 }
 
 // see takes a set of files over that has come into force.
-func (c *care) see(set *config.Set) {
+func (c *care) see(set *config.Set, wrong []config.Problem) {
 	to := make([]alert.Recipient, len(set.Daemon.Notify))
 	for i, n := range set.Daemon.Notify {
 		to[i] = alert.Recipient{To: n.To, Events: n.Events}
@@ -96,7 +96,11 @@ func (c *care) see(set *config.Set) {
 		broken[p.File] += text.Field(p.Error()) + "\n"
 	}
 	c.board.SetRecipients(to)
-	c.board.Files(broken)
+	faulty := map[string]string{}
+	for _, p := range wrong {
+		faulty[p.File] += p.Error() + "\n"
+	}
+	c.board.Files(broken, faulty)
 	c.board.Forget(func(id string) bool {
 		_, ok := set.Tasks[id]
 		return ok || broken["tasks/"+id+".md"] != "" || broken["tasks/"+id+".yaml"] != ""

@@ -15,8 +15,6 @@ import (
 
 	"runnerd/config"
 	"runnerd/connector"
-	"runnerd/deliver"
-	"runnerd/llm/scripted"
 	"runnerd/policy"
 	"runnerd/task"
 	"runnerd/taskpolicy"
@@ -76,9 +74,7 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 // examine collects everything that is wrong and what each task would do.
 func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkReport, error) {
 	r := checkReport{Problems: []string{}, Warnings: []string{}, Tasks: []taskCheck{}}
-	for _, p := range slices.Concat(i.set.Problems, i.set.Missing(i.secrets)) {
-		r.Problems = append(r.Problems, p.Error())
-	}
+	r.Problems = append(r.Problems, i.problems()...)
 	if i.set.Away != nil {
 		r.Problems = append(r.Problems, i.set.Away.Error())
 	}
@@ -92,7 +88,7 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 	if err != nil {
 		return r, err
 	}
-	connected := map[string]policy.Connected{}
+	var connected map[string]policy.Connected
 	if !c.Offline {
 		var pool *connector.Pool
 		if connected, pool, err = i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs()); err != nil {
@@ -112,7 +108,6 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 		return r, err
 	}
 	r.Warnings = append(r.Warnings, unflagged...)
-	r.Problems = append(r.Problems, i.brokenScripts()...)
 	if c.Models {
 		r.Models = i.askModels(ctx, a)
 	}
@@ -191,9 +186,29 @@ func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpoli
 		c.add(advice.Advice, i.place(t.ID, eff, advice))
 	}
 	c.Errors = append(c.Errors, i.moneyWithoutPrice(t, eff)...)
-	c.Errors = append(c.Errors, undeliverable(t)...)
+	if connected != nil {
+		c.Errors = append(c.Errors, cannotBegin(t, eff, list)...)
+	}
 	c.Tools = policy.Explain(eff, list)
 	return c, nil
+}
+
+// cannotBegin says why each run would fail before it spends a token, as things
+// stand now.
+func cannotBegin(t task.Task, eff policy.Effective, list []policy.Connected) (errs []string) {
+	offer := policy.BuildOffer(eff, list)
+	for _, id := range policy.Needed(eff, t.Require, t.Optional) {
+		if _, configured := eff.Connectors[id]; !configured {
+			errs = append(errs, fmt.Sprintf("connectors: the task needs %s, which is not configured", id))
+		} else if why, down := offer.Down[id]; down {
+			errs = append(errs, fmt.Sprintf("connectors: the task needs %s, which is down: %s; if it can do without, say `optional: [%s]`", id, why, id))
+		}
+	}
+	without := policy.WithoutTools(eff, offer, t.Optional)
+	for _, id := range slices.Sorted(maps.Keys(without)) {
+		errs = append(errs, fmt.Sprintf("connectors: none that the task may use has a tool for it: %s is %s", id, without[id]))
+	}
+	return errs
 }
 
 // unflagged finds connectors of which neither the operator nor the catalogue says
@@ -233,30 +248,6 @@ func (i *inspection) place(task string, eff policy.Effective, advice policy.Line
 		place = advice.Where + ": " + strings.Join(advice.Path[1:], ".")
 	}
 	return place
-}
-
-// brokenScripts finds models whose script cannot be played.
-func (i *inspection) brokenScripts() (problems []string) {
-	for _, name := range slices.Sorted(maps.Keys(i.set.Models)) {
-		if path := i.set.Models[name].Script; path != "" {
-			if _, err := scripted.Open(path); err != nil {
-				problems = append(problems, fmt.Sprintf("models.yaml: models.%s.script: %v", name, err))
-			}
-		}
-	}
-	return problems
-}
-
-// undeliverable finds destinations that no result can reach, without trying them.
-func undeliverable(t task.Task) []string {
-	var errs []string
-	d := deliver.New(deliver.Options{})
-	for n, to := range t.Deliver {
-		if err := d.Check(to); err != nil {
-			errs = append(errs, fmt.Sprintf("deliver[%d]: %v", n, err))
-		}
-	}
-	return errs
 }
 
 // moneyWithoutPrice finds money limits that cannot be kept (DESIGN, section 9).

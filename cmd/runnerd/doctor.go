@@ -191,7 +191,7 @@ func (a *app) examineFiles(ctx context.Context) []finding {
 		return []finding{{"config", fault, err.Error()}}
 	}
 	state, detail := sound, fmt.Sprintf("%s: %d tasks, %d connectors", a.ConfigDir, len(i.set.Tasks), len(i.set.Connectors))
-	if n := len(i.set.Problems); n > 0 {
+	if n := len(i.problems()); n > 0 {
 		state, detail = fault, fmt.Sprintf("%s: %d problems; `runnerd check` names them", a.ConfigDir, n)
 	}
 	list := []finding{{"config", state, detail}}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,7 +62,9 @@ type house struct {
 	// applied is the set whose content is in force everywhere; apply is held
 	// while another takes its place.
 	applied atomic.Pointer[config.Set]
-	apply   sync.Mutex
+	// faulty is what else is wrong with that set; see faults.
+	faulty atomic.Pointer[[]config.Problem]
+	apply  sync.Mutex
 	// awayText is what was last said of a config directory that cannot be read.
 	awayText atomic.Pointer[string]
 	behind   chan struct{} // capacity 1: what was loaded could not be stored
@@ -306,7 +307,7 @@ func (h *house) putNewest(ctx context.Context) error {
 	if set == h.applied.Load() {
 		return nil // another caller put it there
 	}
-	missing := set.Missing(h.secrets) // resolving makes secrets known before anything could show them
+	wrong := faults(set, h.secrets) // resolving makes secrets known before anything could show them
 	entries, err := h.store(ctx, set)
 	if err != nil {
 		select {
@@ -318,11 +319,12 @@ func (h *house) putNewest(ctx context.Context) error {
 	h.models.set(set.Models)
 	h.pool.Set(connectorSpecs(set))
 	err = h.clock.Set(entries)
+	h.faulty.Store(&wrong)
 	h.applied.Store(set)
-	h.care.see(set)
+	h.care.see(set, wrong)
 	h.away(set.Away)
 	h.admit(set.Daemon.Access)
-	h.tell(set, missing)
+	h.tell(set, wrong)
 	if len(set.Tasks) >= many {
 		debug.FreeOSMemory() // a load takes several times what is then kept
 	}
@@ -430,17 +432,20 @@ func connectorSpecs(set *config.Set) []task.Connector {
 }
 
 // tell logs what is wrong with the files that were just read, once a load.
-func (h *house) tell(set *config.Set, missing []config.Problem) {
+func (h *house) tell(set *config.Set, wrong []config.Problem) {
 	for _, p := range set.Problems {
 		h.log.Error("file refused", zap.String("file", p.File), zap.String("detail", p.Error()))
 	}
-	for _, p := range slices.Concat(set.Warnings, missing) {
+	for _, p := range wrong {
+		h.log.Error("file cannot do what it says", zap.String("file", p.File), zap.String("detail", p.Error()))
+	}
+	for _, p := range set.Warnings {
 		h.log.Warn("file", zap.String("file", p.File), zap.String("detail", p.Error()))
 	}
 	for _, f := range set.Kept {
 		h.log.Warn("last good revision stays in force", zap.String("file", f))
 	}
-	h.log.Info("files in force", zap.Int("tasks", len(set.Tasks)), zap.Int("connectors", len(set.Connectors)), zap.Int("problems", len(set.Problems)))
+	h.log.Info("files in force", zap.Int("tasks", len(set.Tasks)), zap.Int("connectors", len(set.Connectors)), zap.Int("problems", len(set.Problems)+len(wrong)))
 }
 
 // resolvePath resolves a path argument of a connector's call against its root.

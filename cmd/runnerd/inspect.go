@@ -82,6 +82,11 @@ func (a *app) unread(err error) error {
 	return &exit{task.ExitUsage, fmt.Errorf("read %s: %w", a.ConfigDir, err)}
 }
 
+// problems are those of the files as the daemon would report them.
+func (i *inspection) problems() []string {
+	return problemLines(slices.Concat(i.set.Problems, faults(i.set, i.secrets)))
+}
+
 func (i *inspection) close() error { return i.stops.close() }
 
 // task returns a task of the set, or says what is wrong with the name.

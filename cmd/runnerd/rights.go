@@ -24,7 +24,7 @@ func (h *house) openDoor(a *app) (token string, err error) {
 func (h *house) setRights(access config.Access) error {
 	rights, err := control.DefaultRights(control.RightsOptions{
 		Service: h.service, UID: os.Getuid(),
-		Access: control.Access{Read: access.Read, Run: access.Run, Approve: access.Approve},
+		Access: control.Access(access),
 	})
 	if err == nil {
 		h.rights.Store(&rights)

@@ -43,7 +43,7 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 		return control.StatusView{}, &exit{task.ExitUsage, err}
 	}
 	v := control.StatusView{
-		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: problemLines(i.set.Problems),
+		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: i.problems(),
 		Active: []control.RunRow{}, Trouble: []control.RunRow{},
 	}
 	if i.set.Away != nil {
