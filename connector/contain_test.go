@@ -221,6 +221,51 @@ func TestServerCannotReachProtectedPaths(t *testing.T) {
 	}
 }
 
+// I2: no connector can write, or read, what another one keeps: HOME, cache, what npm
+// put there for it, temporary files.
+func TestNothingSharedIsWritable(t *testing.T) {
+	if strings.HasPrefix(procgroup.Containment(), "none") {
+		t.Skip(procgroup.Containment())
+	}
+	for _, cache := range []string{t.TempDir(), ""} {
+		other := stdioSpec(t, "good")
+		other.ID = "y"
+		p := testPool(t, func(o *Options) { o.CacheDir = cache }, stdioSpec(t, "good"), other)
+		env := func(id string) map[string]string {
+			got, err := p.Call(t.Context(), id, "env", textArg(""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			vars := map[string]string{}
+			for line := range strings.Lines(got.Text) {
+				k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+				vars[k] = v
+			}
+			return vars
+		}
+		mine, theirs := env("x"), env("y")
+		for _, place := range []string{"HOME", "XDG_CACHE_HOME", "npm_config_cache", "TMPDIR"} {
+			if err := os.MkdirAll(theirs[place], 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(theirs[place]+"/index.js", []byte("good"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if mine[place] == "" || mine[place] == theirs[place] {
+				t.Errorf("%s is %q for both", place, mine[place])
+			}
+			for _, deed := range []string{"write", "read"} {
+				if got := mustCall(t, p, deed, theirs[place]+"/index.js"); !got.IsError {
+					t.Errorf("%s in another's %s: %+v", deed, place, got)
+				}
+			}
+		}
+		if got := mustCall(t, p, "write", mine["TMPDIR"]+"/own"); got.IsError {
+			t.Errorf("in its own: %+v", got)
+		}
+	}
+}
+
 // The server must not be able to end its guard or us.
 func TestServerCannotSignal(t *testing.T) {
 	if !strings.Contains(procgroup.Containment(), "cannot be signalled") {
@@ -267,10 +312,11 @@ func TestUnixSocket(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_DAEMON", "x")
+	cache := t.TempDir()
 	spec := stdioSpec(t, "good")
 	spec.Env = map[string]string{"OWN": "${credential:own}", "LANG": "de"}
 	p := testPool(t, func(o *Options) {
-		o.CacheDir = "/tmp/cache"
+		o.CacheDir = cache
 		o.Resolve = func(s string) (string, error) { return strings.ReplaceAll(s, "${credential:own}", "resolved"), nil }
 	}, spec)
 	got := map[string]string{}
@@ -281,7 +327,7 @@ func TestEnvironment(t *testing.T) {
 	home := filepath.Join(p.opts.StateDir, "connectors", "x")
 	want := map[string]string{
 		"PATH": os.Getenv("PATH"), "LANG": "de", "OWN": "resolved", "HOME": home,
-		"XDG_CACHE_HOME": "/tmp/cache", "npm_config_cache": "/tmp/cache/npm", "npm_config_update_notifier": "false",
+		"XDG_CACHE_HOME": cache + "/x", "npm_config_cache": cache + "/x/npm", "TMPDIR": cache + "/x/tmp", "npm_config_update_notifier": "false",
 		procgroup.MarkVar: got[procgroup.MarkVar],
 	}
 	for k, v := range want {

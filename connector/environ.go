@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"runnerd/confine"
 	"runnerd/procgroup"
 )
 
@@ -23,6 +22,9 @@ type command struct {
 	env  []string
 	dir  string
 	home string
+	// cache and temp are its own, as its HOME is: what two connectors could write,
+	// one could use to be the other.
+	cache, temp string
 	// walls keep it from what is protected.
 	walls *procgroup.Walls
 }
@@ -34,11 +36,24 @@ func (c *conn) command() (command, error) {
 		return command{}, fmt.Errorf("no state directory to make its HOME in")
 	}
 	cmd := command{home: filepath.Join(opts.StateDir, "connectors", c.id)}
-	if err := os.MkdirAll(cmd.home, 0o700); err != nil {
-		return command{}, fmt.Errorf("make its HOME: %w", err)
+	cmd.cache = filepath.Join(cmd.home, ".cache")
+	if opts.CacheDir != "" {
+		cmd.cache = filepath.Join(opts.CacheDir, c.id)
+	}
+	cmd.temp = filepath.Join(cmd.cache, "tmp")
+	for _, dir := range []string{cmd.home, cmd.cache, cmd.temp} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return command{}, fmt.Errorf("make its own directories: %w", err)
+		}
 	}
 	cmd.dir = cmd.home
-	cmd.walls = &procgroup.Walls{Protected: opts.Protected, Allowed: compact(cmd.home, opts.CacheDir)}
+	protected := slices.Clone(opts.Protected)
+	for _, others := range []string{filepath.Dir(cmd.home), opts.CacheDir} {
+		if others != "" {
+			protected = append(protected, others)
+		}
+	}
+	cmd.walls = &procgroup.Walls{Protected: protected, Allowed: []string{cmd.home, cmd.cache}}
 	var err error
 	if c.spec.Dir != "" {
 		if cmd.dir, err = c.resolvePath("cwd", c.spec.Dir); err != nil {
@@ -136,21 +151,16 @@ func (c *conn) external(cmd command) (command, error) {
 // environ is the whole environment of a child: what the caller chose, what makes
 // it keep to its own directories, and what the spec says.
 func (c *conn) environ(cmd command) ([]string, error) {
-	opts := c.pool.opts
 	vars := map[string]string{"PATH": defaultPath, "npm_config_update_notifier": "false"}
-	for _, kv := range opts.Environ {
+	for _, kv := range c.pool.opts.Environ {
 		if k, v, ok := strings.Cut(kv, "="); ok {
 			vars[k] = v
 		}
 	}
 	vars["HOME"] = cmd.home
-	if opts.CacheDir != "" {
-		vars["npm_config_cache"] = filepath.Join(opts.CacheDir, "npm")
-		vars["XDG_CACHE_HOME"] = opts.CacheDir
-	}
-	if opts.protectsTmp() {
-		vars["TMPDIR"] = cmd.home
-	}
+	vars["npm_config_cache"] = filepath.Join(cmd.cache, "npm")
+	vars["XDG_CACHE_HOME"] = cmd.cache
+	vars["TMPDIR"] = cmd.temp
 	for _, k := range slices.Sorted(maps.Keys(c.spec.Env)) {
 		v, err := c.resolve("env "+k, c.spec.Env[k])
 		if err != nil {
@@ -163,14 +173,4 @@ func (c *conn) environ(cmd command) ([]string, error) {
 		env = append(env, k+"="+vars[k])
 	}
 	return env, nil
-}
-
-// protectsTmp tells whether something in /tmp is protected, which keeps children
-// from making files there.
-func (o Options) protectsTmp() bool {
-	return slices.ContainsFunc(confine.Real(o.Protected), func(p string) bool { return strings.HasPrefix(p, "/tmp/") })
-}
-
-func compact(paths ...string) []string {
-	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
 }

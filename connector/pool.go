@@ -34,10 +34,12 @@ type Options struct {
 	Schema func(json.RawMessage) error
 	// StateDir holds connectors/NAME, the HOME of connector NAME (mode 0700).
 	StateDir string
-	// CacheDir is where children keep what they download; empty: in their HOME.
+	// CacheDir holds NAME, where connector NAME keeps what it downloads, and NAME/tmp, its
+	// TMPDIR; empty: .cache in its HOME.
 	CacheDir string
 	// Protected are the paths that children must not reach: state, configuration
-	// and credential directories. A child's own HOME and CacheDir stay granted.
+	// and credential directories. A child's own HOME and cache stay granted, those of
+	// others never are.
 	Protected []string
 	// Starter starts stdio connectors; nil: one with the mark of StateDir.
 	Starter *procgroup.Starter

@@ -19,7 +19,7 @@ import (
 type Settings struct {
 	ConfigDir string `env:"CONFIG_DIR" help:"task, model, connector and project files"`
 	StateDir  string `env:"STATE_DIR" help:"databases, lock, connector homes, credentials/"`
-	CacheDir  string `env:"CACHE_DIR" help:"npm's cache for connectors"`
+	CacheDir  string `env:"CACHE_DIR" help:"a cache and a TMPDIR for each connector"`
 	Socket    string `env:"SOCKET" help:"unix socket of the control API"`
 
 	// CredentialsDir holds one file a secret; systemd sets its own.
