@@ -66,7 +66,7 @@ func LockState(dir string) (*Lock, error) {
 	l, err := lockFile(dir, filepath.Join(dir, LockFile))
 	var held *HeldError
 	if err != nil && !errors.As(err, &held) {
-		err = fmt.Errorf("lock state directory: %w", err)
+		err = &Error{"state directory", dir, fmt.Errorf("lock it: %w", err)}
 	}
 	return l, err
 }
@@ -85,7 +85,7 @@ func lockFile(what, path string) (*Lock, error) {
 	l.says, l.size = read(f)
 	l.says.PID, l.says.Command, l.says.Since = os.Getpid(), filepath.Base(os.Args[0]), time.Now().UTC().Truncate(time.Second)
 	if err := l.write(); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	return l, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -27,11 +28,25 @@ const lookWait = 20 * time.Second
 
 // Look reads a database's state and changes nothing: not even a log that was left
 // behind is taken up.
-func Look(ctx context.Context, dsn string, k Kind) (State, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookWait)
+func Look(ctx context.Context, dsn string, k Kind) (State, error) { return lookAt(ctx, dsn, k, 0) }
+
+// LookWhole is Look that reads the whole of a SQLite file as well, as far as it comes
+// in the time, and finds what is damaged. With a log that was left behind, which may
+// be another file's, it holds the indexes against the tables too.
+func LookWhole(ctx context.Context, dsn string, k Kind, within time.Duration) (State, error) {
+	return lookAt(ctx, dsn, k, within)
+}
+
+func lookAt(ctx context.Context, dsn string, k Kind, within time.Duration) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWait+within)
 	defer cancel()
 	s := State{Role: k.Role, Place: Name(dsn)}
 	q, err := openLook(dsn)
+	if err == nil && q != nil && within > 0 && !IsPostgres(dsn) {
+		if err = whole(ctx, q, dsn, within); err != nil {
+			err = errors.Join(err, q.Close())
+		}
+	}
 	if err != nil || q == nil {
 		return s, lookError(s, err)
 	}
@@ -43,15 +58,35 @@ func Look(ctx context.Context, dsn string, k Kind) (State, error) {
 	return s, lookError(s, errors.Join(err, q.Close()))
 }
 
+func whole(ctx context.Context, q *bun.DB, dsn string, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	path, err := Path(dsn)
+	if err != nil {
+		return err
+	}
+	pragma, log := "PRAGMA quick_check(1)", ""
+	if wal, err := os.Stat(path + "-wal"); err == nil && wal.Size() > 0 {
+		pragma, log = "PRAGMA integrity_check(1)", ", or its log "+path+"-wal is not its own"
+	}
+	var problems []string
+	err = q.NewRaw(pragma).Scan(ctx, &problems)
+	switch {
+	case ctx.Err() != nil: // it is too large to be read in the time
+		return nil
+	case err != nil:
+		return err
+	case len(problems) == 1 && problems[0] == "ok":
+		return nil
+	}
+	return fmt.Errorf("%w (%s)%s; `runnerd restore DIR` puts a backup in its place", ErrCorrupt, strings.Join(strings.Fields(strings.Join(problems, " ")), " "), log)
+}
+
 func lookError(s State, err error) error {
 	if err == nil {
 		return nil
 	}
-	var coded interface{ Code() int }
-	if errors.As(err, &coded) && (coded.Code()&0xff == 11 || coded.Code()&0xff == 26) { // SQLITE_CORRUPT, SQLITE_NOTADB
-		err = fmt.Errorf("%w: %w; `runnerd restore DIR` puts a backup in its place", ErrCorrupt, err)
-	}
-	return fmt.Errorf("%s %s: %w", s.Role, s.Place, err)
+	return &Error{s.Role, s.Place, err}
 }
 
 // openLook is nil where there is no file, or one without a byte.

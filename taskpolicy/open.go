@@ -61,14 +61,14 @@ func (s *Store) createIfMissing(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case err == nil && info.Size() == 0 && info.Mode().IsRegular():
-		return errors.New("the file is empty, so its rules are lost: restore a backup, or remove the file to start with the files' rules alone")
+		return errors.New("the file is empty, so its rules are lost: put it back, or `runnerd restore DIR`")
 	case err == nil:
 		return nil
 	case !errors.Is(err, os.ErrNotExist):
 		return err
 	}
 	if wal, err := os.Lstat(path + "-wal"); err == nil && wal.Size() > 0 {
-		return fmt.Errorf("the file is gone but %s-wal is there: restore a backup, or remove that file too to start anew", path)
+		return fmt.Errorf("the file is gone but %s-wal is there: put it back, or `runnerd restore DIR`", path)
 	}
 	fresh := path + ".new"
 	for _, suffix := range []string{"", "-wal", "-shm"} {
@@ -157,10 +157,10 @@ func (s *Store) openPostgres(ctx context.Context) error {
 func checkIntegrity(ctx context.Context, db *bun.DB) error {
 	var answer string
 	if err := db.DB.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&answer); err != nil {
-		return fmt.Errorf("check the file: %w; restore a backup (runnerd backup makes them)", err)
+		return fmt.Errorf("check the file: %w; `runnerd restore DIR` puts a backup in its place", err)
 	}
 	if answer != "ok" {
-		return fmt.Errorf("the file is corrupt (%s); restore a backup (runnerd backup makes them)", answer)
+		return fmt.Errorf("the file is corrupt (%s); `runnerd restore DIR` puts a backup in its place", answer)
 	}
 	return nil
 }

@@ -27,20 +27,16 @@ func (s *Store) Identity(ctx context.Context) (sqldb.State, error) {
 
 // Note writes down how far the database has come, and the partner as it was seen.
 func (s *Store) Note(ctx context.Context, partner sqldb.Seen) (sqldb.State, error) {
-	return s.note(ctx, partner, "", "")
+	return s.NoteFor(ctx, partner, "", "", "")
 }
 
-// AcceptDatabases is Note for databases that do not belong together and that a person took all
-// the same: history says who, and what was wrong with them.
-func (s *Store) AcceptDatabases(ctx context.Context, partner sqldb.Seen, problem, by string) (sqldb.State, error) {
-	return s.note(ctx, partner, problem, by)
-}
-
-func (s *Store) note(ctx context.Context, partner sqldb.Seen, problem, by string) (state sqldb.State, err error) {
+// NoteFor is Note with a row of history about what a person did with the databases
+// themselves: what they accepted, or restored.
+func (s *Store) NoteFor(ctx context.Context, partner sqldb.Seen, what, text, by string) (state sqldb.State, err error) {
 	err = s.transact(ctx, "note the state of the policy database", by, func(ctx context.Context, c *change) error {
-		if problem != "" {
-			text := quoted(problem)
-			if err := c.record(ctx, entry{scopeDaemon, daemonID, layerDatabases, "accepted", nil, &text}); err != nil {
+		if what != "" {
+			value := quoted(text)
+			if err := c.record(ctx, entry{scopeDaemon, daemonID, layerDatabases, what, nil, &value}); err != nil {
 				return err
 			}
 			if err := c.finish(ctx); err != nil { // the note counts it
@@ -54,6 +50,5 @@ func (s *Store) note(ctx context.Context, partner sqldb.Seen, problem, by string
 	return state, err
 }
 
-// layerDatabases is the layer in history of what people accepted about the databases
-// themselves.
+// layerDatabases is the layer of such a row.
 const layerDatabases = "databases"

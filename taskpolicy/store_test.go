@@ -653,9 +653,9 @@ func TestOpenRefuses(t *testing.T) {
 		{"missing table", "policy_pins", exec("DROP TABLE policy_pins")},
 		{"no version", "version is missing", exec("DELETE FROM policy_schema")},
 		{"somebody else's", "no policy database", exec("DROP TABLE policy_schema")},
-		{"garbage", "restore a backup", func(t *testing.T, path string) { spoil(t, path, 0, []byte(strings.Repeat("garbage ", 4096))) }},
-		{"a broken page", "restore a backup", func(t *testing.T, path string) { spoil(t, path, 4096, make([]byte, 8192)) }},
-		{"truncated", "restore a backup", func(t *testing.T, path string) { truncate(t, path, 5000) }},
+		{"garbage", "restore DIR", func(t *testing.T, path string) { spoil(t, path, 0, []byte(strings.Repeat("garbage ", 4096))) }},
+		{"a broken page", "restore DIR", func(t *testing.T, path string) { spoil(t, path, 4096, make([]byte, 8192)) }},
+		{"truncated", "restore DIR", func(t *testing.T, path string) { truncate(t, path, 5000) }},
 		{"empty", "the file is empty", func(t *testing.T, path string) { truncate(t, path, 0) }},
 		{"gone but for its log", "-wal is there", func(t *testing.T, path string) {
 			if err := errors.Join(os.WriteFile(path+"-wal", []byte("x"), 0o600), os.Remove(path)); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"runnerd/control"
 	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/text"
 )
@@ -168,7 +169,7 @@ func (a *app) decision(ctx context.Context, state task.ApprovalState, v control.
 		}
 		return client.Deny(ctx, v)
 	}
-	if err := a.together(ctx); err != nil {
+	if err := a.together(ctx, sqldb.Look); err != nil {
 		return d, err
 	}
 	ap, err := a.approval(ctx, v.ID)

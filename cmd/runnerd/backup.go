@@ -27,15 +27,18 @@ type backupCmd struct {
 // Help says what is in a backup and how to go back to it.
 func (backupCmd) Help() string {
 	return "Copies both databases, each as it stands at one moment, beside a manifest with their checksums. The daemon may run. " +
-		"To go back: stop the daemon and put both files into the state directory under these names, without the old -wal and -shm files. " +
+		"To go back: stop the daemon, then `runnerd restore DIR`. " +
 		"Credentials and the config directory are not in it."
 }
 
 // manifest describes a backup; it is the last file written.
 type manifest struct {
-	Version string       `json:"version"`
-	At      time.Time    `json:"at"`
-	Files   []backupFile `json:"files"`
+	Version string    `json:"version"`
+	At      time.Time `json:"at"`
+	// Main and Policy are the ids of the databases and how far they had come.
+	Main   sqldb.Seen   `json:"main,omitzero"`
+	Policy sqldb.Seen   `json:"policy,omitzero"`
+	Files  []backupFile `json:"files"`
 }
 
 type backupFile struct {
@@ -44,13 +47,18 @@ type backupFile struct {
 	SHA256 string `json:"sha256"`
 }
 
-const manifestName = "manifest.json"
+// The files of a backup.
+const (
+	manifestName = "manifest.json"
+	mainName     = "runnerd.db"
+	policyName   = "task_policies.db"
+)
 
 func (c backupCmd) Run(ctx context.Context, a *app) error {
 	if sqldb.IsPostgres(a.Database) || sqldb.IsPostgres(a.PolicyDatabase) {
 		return usage("a database is on PostgreSQL, which has tools of its own: pg_dump")
 	}
-	if err := a.together(ctx); err != nil {
+	if err := a.together(ctx, sqldb.Look); err != nil {
 		return err
 	}
 	for _, file := range []string{a.Database, a.PolicyDatabase} {
@@ -66,7 +74,12 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 	if err := a.copyDatabases(ctx, dir); err != nil {
 		return err
 	}
-	for _, name := range []string{"runnerd.db", "task_policies.db"} {
+	known, err := introduce(ctx, filepath.Join(dir, mainName), filepath.Join(dir, policyName), "", "")
+	if err != nil {
+		return err
+	}
+	m.Main, m.Policy = known.Main, known.Policy
+	for _, name := range []string{mainName, policyName} {
 		f, err := describe(dir, name)
 		if err != nil {
 			return err
@@ -107,14 +120,14 @@ func (a *app) copyDatabases(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(main.Backup(ctx, filepath.Join(dir, "runnerd.db")), main.Close()); err != nil {
+	if err := errors.Join(main.Backup(ctx, filepath.Join(dir, mainName)), main.Close()); err != nil {
 		return err
 	}
 	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: a.PolicyDatabase})
 	if err != nil {
 		return err
 	}
-	return errors.Join(rules.Backup(ctx, filepath.Join(dir, "task_policies.db")), rules.Close())
+	return errors.Join(rules.Backup(ctx, filepath.Join(dir, policyName)), rules.Close())
 }
 
 func describe(dir, name string) (backupFile, error) {

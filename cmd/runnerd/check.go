@@ -78,7 +78,7 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 	if i.set.Away != nil {
 		r.Problems = append(r.Problems, i.set.Away.Error())
 	}
-	if err := a.together(ctx); err != nil {
+	if err := a.together(ctx, whole); err != nil {
 		r.Problems = append(r.Problems, err.Error())
 	}
 	for _, p := range i.set.Warnings {

@@ -177,7 +177,7 @@ func (a *app) examinePolicy(ctx context.Context) finding {
 
 // examineTogether tells whether the databases are each other's.
 func (a *app) examineTogether(ctx context.Context) finding {
-	if err := a.together(ctx); err != nil {
+	if err := a.together(ctx, whole); err != nil {
 		return finding{"databases", fault, err.Error()}
 	}
 	return finding{"databases", sound, "they belong to each other and to the state directory"}

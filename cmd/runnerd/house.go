@@ -350,18 +350,20 @@ func (h *house) store(ctx context.Context, set *config.Set) ([]scheduler.Entry, 
 	var revisions []string
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() (err error) {
-		if revisions, err = h.main.SaveRevisions(ctx, tasks); err != nil {
-			return err
+		if revisions, err = h.main.SaveRevisions(ctx, tasks); err == nil {
+			err = h.main.SaveSchedules(ctx, schedules)
 		}
-		if err := h.main.SaveSchedules(ctx, schedules); err != nil {
-			return err
+		if err == nil {
+			err = h.main.SaveFiles(ctx, h.edited(set))
 		}
-		if err := h.main.SaveFiles(ctx, h.edited(set)); err != nil {
-			return err
+		if err == nil {
+			err = h.main.ForgetFiles(ctx, h.forgotten(set))
 		}
-		return h.main.ForgetFiles(ctx, h.forgotten(set))
+		return h.ofMain(err)
 	})
-	both.Go(func() error { return h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Policy(), "files") })
+	both.Go(func() error {
+		return h.ofRules(h.rules.SyncFiles(ctx, policyRows(set), set.Daemon.Policy(), "files"))
+	})
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}

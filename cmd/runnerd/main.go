@@ -62,6 +62,7 @@ type cli struct {
 	Cost       costCmd       `cmd:"" help:"Show what was spent, per day and task."`
 	Audit      auditCmd      `cmd:"" help:"Show who did what, and verify that the record is whole."`
 	Backup     backupCmd     `cmd:"" help:"Copy both databases into a new directory."`
+	Restore    restoreCmd    `cmd:"" help:"Put a backup in the place of both databases."`
 	Doctor     doctorCmd     `cmd:"" help:"Look at the machine, the directories and the databases."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schema of a file kind, for editors."`
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve a builtin connector on standard input and output."`

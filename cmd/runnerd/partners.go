@@ -57,7 +57,7 @@ func (h *house) openStores(ctx context.Context, consent sqldb.Consent) (err erro
 		h.stops.push("hold of the "+string(d.role), hold.Close)
 		p.holds = append(p.holds, hold)
 	}
-	accepted, err := judge(ctx, s, p.lock.Memory(), consent)
+	accepted, err := judge(ctx, s, whole, p.lock.Memory(), consent)
 	if err != nil {
 		return err
 	}
@@ -81,12 +81,15 @@ func (h *house) openStores(ctx context.Context, consent sqldb.Consent) (err erro
 }
 
 // judge looks at both databases and says whether they belong together.
-func judge(ctx context.Context, s Settings, mem sqldb.Memory, consent sqldb.Consent) (accepted string, err error) {
-	main, err := sqldb.Look(ctx, s.Database, db.Kind)
+func judge(ctx context.Context, s Settings, look looking, mem sqldb.Memory, consent sqldb.Consent) (accepted string, err error) {
+	if from, cut := cutRestore(s.StateDir); cut {
+		return "", fmt.Errorf("a restore was cut off half way: run `runnerd restore %s` once more", from)
+	}
+	main, err := look(ctx, s.Database, db.Kind)
 	if err != nil {
 		return "", err
 	}
-	policy, err := sqldb.Look(ctx, s.PolicyDatabase, taskpolicy.Kind)
+	policy, err := look(ctx, s.PolicyDatabase, taskpolicy.Kind)
 	if err != nil {
 		return "", err
 	}
@@ -97,14 +100,17 @@ func judge(ctx context.Context, s Settings, mem sqldb.Memory, consent sqldb.Cons
 	return accepted, err
 }
 
+// looking is how a database is looked at.
+type looking func(ctx context.Context, dsn string, k sqldb.Kind) (sqldb.State, error)
+
 // together is judge for verbs that take nothing. While somebody holds the state
 // directory it is for that one to say: what is read here one after the other need
 // not be of one moment.
-func (a *app) together(ctx context.Context) error {
+func (a *app) together(ctx context.Context, look looking) error {
 	if held, err := sqldb.Holder(a.StateDir); held != nil || err != nil {
 		return nil
 	}
-	_, err := judge(ctx, a.Settings, sqldb.Remembered(a.StateDir), sqldb.Consent{})
+	_, err := judge(ctx, a.Settings, look, sqldb.Remembered(a.StateDir), sqldb.Consent{})
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
@@ -130,19 +136,24 @@ func (h *house) clear(consent sqldb.Consent) error {
 }
 
 // aside is what is added to the name of a file that makes way at a time.
-func aside(at time.Time) string { return at.UTC().Format(".aside-20060102-150405") }
+func aside(at time.Time) string { return at.UTC().Format(".aside-20060102-150405.000000") }
 
-// wholeFile bounds the reading of the whole main database at start.
+// wholeFile bounds the reading of each database at start.
 const wholeFile = 5 * time.Second
+
+// whole reads the whole files, as far as it comes in the time.
+func whole(ctx context.Context, dsn string, k sqldb.Kind) (sqldb.State, error) {
+	return sqldb.LookWhole(ctx, dsn, k, wholeFile)
+}
 
 func (h *house) openBoth(ctx context.Context) (err error) {
 	if h.main, err = db.Open(ctx, db.Options{DSN: h.settings.Database, Logger: h.log, OnQueued: h.queued}); err != nil {
-		return err
+		return h.ofMain(err)
 	}
 	h.stops.push("main database", h.main.Close)
 	h.rules, err = taskpolicy.Open(ctx, taskpolicy.Options{DSN: h.settings.PolicyDatabase, Logger: h.log, OnChange: h.partners.wake})
 	if err != nil {
-		return err
+		return h.ofRules(err)
 	}
 	h.stops.push("policy database", h.rules.Close)
 	for _, hold := range h.partners.holds {
@@ -150,12 +161,7 @@ func (h *house) openBoth(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	reading, cancel := context.WithTimeout(ctx, wholeFile)
-	defer cancel()
-	if err := h.main.Check(reading); err != nil && reading.Err() == nil {
-		return err
-	}
-	return ctx.Err()
+	return nil
 }
 
 // pair makes the databases know each other. What was wrong with them and accepted is
@@ -169,10 +175,13 @@ func (h *house) pair(ctx context.Context, accepted string) error {
 	if err == nil {
 		main, err = h.main.Note(ctx, main.Partner)
 	}
-	if err == nil {
-		_, err = h.rules.AcceptDatabases(ctx, main.Seen(), accepted, caller())
+	if err != nil {
+		return h.ofMain(err)
 	}
-	return errors.Join(err, h.note(ctx))
+	if _, err = h.rules.NoteFor(ctx, main.Seen(), "accepted", accepted, caller()); err != nil {
+		return h.ofRules(err)
+	}
+	return h.note(ctx)
 }
 
 // note writes down in each database, and in the state directory, how far the others
@@ -184,26 +193,33 @@ func (h *house) note(ctx context.Context) error {
 	defer p.mu.Unlock()
 	policy, err := h.rules.Identity(ctx)
 	if err != nil {
-		return err
+		return h.ofRules(err)
 	}
 	main, err := h.main.Identity(ctx)
 	if err != nil {
-		return err
+		return h.ofMain(err)
 	}
 	if p.known.Same(main, policy) {
 		return nil
 	}
 	if main, err = h.main.Note(ctx, policy.Seen()); err != nil {
-		return err
+		return h.ofMain(err)
 	}
 	if policy, err = h.rules.Note(ctx, main.Seen()); err != nil {
-		return err
+		return h.ofRules(err)
 	}
 	p.known = sqldb.Memory{Main: main.Seen(), Policy: policy.Seen()}
 	if err := p.lock.Remember(p.known); err != nil {
 		return fmt.Errorf("note the databases in the state directory: %w", err)
 	}
 	return nil
+}
+
+// ofMain and ofRules name the database that an error is about.
+func (h *house) ofMain(err error) error { return sqldb.Named(sqldb.Main, h.settings.Database, err) }
+
+func (h *house) ofRules(err error) error {
+	return sqldb.Named(sqldb.Policy, h.settings.PolicyDatabase, err)
 }
 
 // notePause is the least time between two notes.

@@ -17,7 +17,7 @@ import (
 func partnered() map[string]string {
 	return map[string]string{
 		"s.yaml":          "turns:\n  - call: [{tool: gated/look, args: {}}]\n  - say: Looked.\n",
-		"connectors.yaml": "mcpServers:\n  gated: {GATED, classes: {look: read}}\n",
+		"connectors.yaml": "mcpServers:\n  gated: {GATED, classes: {look: read}, flags: []}\n",
 		"tasks/t.md":      "---\nconnectors: [gated]\n---\nLook.\n",
 	}
 }

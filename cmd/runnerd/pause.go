@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"runnerd/db"
+	"runnerd/sqldb"
 	"runnerd/text"
 )
 
@@ -114,7 +115,7 @@ func (a *app) writing(ctx context.Context, write func(*db.DB) error) error {
 	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}
-	if err := a.together(ctx); err != nil {
+	if err := a.together(ctx, sqldb.Look); err != nil {
 		return err
 	}
 	main, err := db.Open(ctx, db.Options{DSN: a.Database})

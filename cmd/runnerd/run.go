@@ -70,7 +70,10 @@ func quiet(a *app) io.Writer {
 // here runs the task in this process: the same loop, stores and policy as the
 // daemon's.
 func (c runCmd) here(ctx context.Context, a *app, h *house) (task.Run, error) {
-	if err := h.reload(ctx); err != nil {
+	var stored *sqldb.Error
+	if err := h.reload(ctx); errors.As(err, &stored) {
+		return task.Run{}, err
+	} else if err != nil {
 		return task.Run{}, a.unread(err)
 	}
 	if c.Script != "" {

@@ -92,6 +92,10 @@ func (h *house) serve(ctx context.Context, a *app, signals <-chan os.Signal) err
 	if errors.Is(err, errStopped) {
 		return err
 	}
+	var stored *sqldb.Error
+	if errors.As(err, &stored) {
+		return err // the files are read; a database did not take them
+	}
 	if err != nil {
 		return &exit{task.ExitUsage, fmt.Errorf("read %s: %w", h.settings.ConfigDir, err)}
 	}

@@ -49,7 +49,7 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 	if i.set.Away != nil {
 		v.Problems = append(v.Problems, i.set.Away.Error())
 	}
-	if err := a.together(ctx); err != nil {
+	if err := a.together(ctx, sqldb.Look); err != nil {
 		v.Problems = append(v.Problems, err.Error())
 	}
 	if v.Tasks, err = a.taskRows(ctx, i); err != nil {

@@ -98,7 +98,7 @@ var exceptions = map[string]map[string]string{
 		"os.MkdirAll": "the socket's directory", "os.Chmod": "the socket",
 	},
 	"db":         {"os.OpenFile": "the database", "os.CreateTemp": "a backup, in the directory that confine made for it", "os.Rename": "the same"},
-	"sqldb":      {"os.OpenFile": "the database's lock", "os.Rename": "a database that is put aside, where it lies"},
+	"sqldb":      {"os.OpenFile": "the database's lock, a copy beside its place, the mark of a restore", "os.Rename": "a database that is put aside or in place, where it lies"},
 	"taskpolicy": {"os.OpenFile": "the database, and a backup in the directory that confine made for it", "os.Rename": "a new database, where it lies"},
 }
 
