@@ -141,6 +141,11 @@ func (p *printer) text(s string, indent int) text.Raw {
 	return text.Raw(text.Indent(s, indent))
 }
 
+// retry says that a run goes on later, and why.
+func (p *printer) retry(at time.Time, reason string) {
+	text.Fprintf(p.w, "retry at %s: %s\n", at.In(p.zone).Format(time.TimeOnly), reason)
+}
+
 // end prints how a run ended.
 func (p *printer) end(r task.Run) { p.endRow(control.NewRunRow(r)) }
 

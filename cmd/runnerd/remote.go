@@ -34,7 +34,8 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
 	if c.JSON {
 		p.w = io.Discard
 	}
-	text.Fprintf(p.w, "run %s of task %s, by the daemon\n", row.ID, row.Task)
+	text.Fprintf(p.w, "run %s of task %s
+", row.ID, row.Task)
 	run, err := a.follow(ctx, client, row.ID, p)
 	if errors.Is(err, context.Canceled) {
 		_, cerr := client.Cancel(context.WithoutCancel(ctx), row.ID, "interrupted by a signal")
@@ -129,6 +130,9 @@ func (a *app) follow(ctx context.Context, client *control.Client, id string, p *
 		case db.EventRun:
 			if e.RunRow != nil {
 				last = *e.RunRow
+			}
+			if last.Execution == task.Queued && e.Ref == string(task.Queued) && last.Reason != "" && last.NotBefore != nil {
+				p.retry(*last.NotBefore, last.Reason)
 			}
 			if rests(task.Execution(e.Ref)) && last.ID != "" && last.Execution == task.Execution(e.Ref) {
 				return rested

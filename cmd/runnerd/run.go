@@ -161,12 +161,10 @@ func (h *house) finish(ctx context.Context, id string, p *printer) (task.Run, er
 		}
 		if run, rerr := h.main.Run(context.WithoutCancel(ctx), id); err != nil || rerr != nil || run.Execution != task.Queued {
 			return run, errors.Join(err, rerr)
-		} else {
-			text.Fprintf(p.w, "retry at %s: %s\n", run.NotBefore.In(p.zone).Format(time.TimeOnly), run.Reason)
-			if !waitUntil(work, run.NotBefore) {
-				if _, err := h.main.Cancel(context.WithoutCancel(ctx), id, "interrupted by a signal", time.Now()); err != nil {
-					return run, err
-				}
+		} else if p.retry(run.NotBefore, run.Reason); !waitUntil(work, run.NotBefore) {
+			_, err := h.main.Cancel(context.WithoutCancel(ctx), id, "interrupted by a signal", time.Now())
+			if err != nil {
+				return run, err
 			}
 		}
 	}
