@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,10 +27,10 @@ func destination(to task.Delivery) string {
 type turn struct {
 	*Worker
 	now    time.Time
-	busy   map[place]bool // before the store was read: what it says of them is old
-	taken  map[lane]bool
-	newest map[lane]time.Time // when the last result came into the lane
-	next   time.Time          // of the earliest attempt that is not due yet
+	busy   map[place]bool               // before the store was read: what it says of them is old
+	taken  map[lane]task.DeliveryRecord // its head
+	newest map[lane]time.Time           // when the last result came into the lane
+	next   time.Time                    // of the earliest attempt that is not due yet
 }
 
 // turn starts every attempt that is due and finishes the runs that have nothing
@@ -40,7 +39,7 @@ func (w *Worker) turn(ctx, work context.Context) (time.Time, error) {
 	if err := w.saveLeft(ctx); err != nil {
 		return time.Time{}, err
 	}
-	t := &turn{Worker: w, now: time.Now(), taken: map[lane]bool{}, newest: map[lane]time.Time{}}
+	t := &turn{Worker: w, now: time.Now(), taken: map[lane]task.DeliveryRecord{}, newest: map[lane]time.Time{}}
 	w.mu.Lock()
 	t.busy = maps.Clone(w.busy)
 	w.mu.Unlock()
@@ -92,16 +91,39 @@ func (t *turn) run(ctx, work context.Context, u task.Undelivered) error {
 			continue
 		}
 		left++
-		if l := laneOf(u.Run.Task, to); !t.taken[l] {
-			t.taken[l] = true
-			t.consider(work, u.Run, spec, rec, l)
+		l := laneOf(u.Run.Task, to)
+		if head, ok := t.taken[l]; ok {
+			if err := t.behind(ctx, head, rec); err != nil {
+				return err
+			}
+			continue
 		}
+		t.taken[l] = rec
+		t.consider(work, u.Run, spec, rec, l)
 	}
 	if left > 0 {
 		return nil
 	}
 	_, err = t.finish(ctx, u.Run, records)
 	return err
+}
+
+// behind records of a result that it is not there because the head of its lane is
+// not: it has no attempt of its own before that. While the head is being tried
+// nothing is known yet.
+func (t *turn) behind(ctx context.Context, head, rec task.DeliveryRecord) error {
+	t.mu.Lock()
+	trying := t.busy[place{head.Run, head.Index}] || t.Worker.busy[place{head.Run, head.Index}]
+	t.mu.Unlock()
+	if trying || !head.Missed() || rec.Missed() {
+		return nil
+	}
+	return t.opts.Store.SaveDelivery(ctx, waitsBehind(head, rec, t.now))
+}
+
+func waitsBehind(head, rec task.DeliveryRecord, now time.Time) task.DeliveryRecord {
+	rec.UpdatedAt, rec.Error = now, "it waits behind the result of run "+head.Run+": "+head.Error
+	return rec
 }
 
 // arrived notes when results came into their lanes. A clock that went back may have
@@ -256,30 +278,68 @@ func orText(a, b string) string {
 }
 
 // Now makes the first attempt of each destination of a finished run while the caller
-// waits, and returns the run as it stands then. It is for a run in the foreground, in
-// a process where Run does not run: what is not there by then is pending, and the
-// next worker's.
+// waits, and returns the run as it stands then. Earlier results of its task come
+// first, as everywhere. It is for a run in the foreground, in a process where Run does
+// not run: what is not there by then is pending, and the next worker's.
 func (w *Worker) Now(ctx context.Context, runID string) (task.Run, error) {
 	run, err := w.opts.Store.Run(ctx, runID)
 	if err != nil || run.Delivery != task.DeliveryPending || !run.Execution.Finished() {
 		return run, err
 	}
-	spec, err := w.opts.Store.Revision(ctx, run.Revision)
+	list, err := w.opts.Store.Undelivered(ctx, maxPending)
 	if err != nil {
 		return run, err
 	}
-	records := complete(task.Undelivered{Run: run}, spec)
-	for i := range records {
-		w.attempts.Go(func() { records[i] = w.attempt(ctx, run, spec, records[i]) })
-	}
-	w.attempts.Wait()
-	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalWrite)
+	final, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := w.saveLeft(final); err != nil {
-		return run, err
-	}
-	if !slices.ContainsFunc(records, func(r task.DeliveryRecord) bool { return !r.State.Settled() }) {
-		return w.finish(final, run, records)
+	stuck := map[lane]task.DeliveryRecord{}
+	for _, u := range list {
+		if u.Run.Task != run.Task {
+			continue
+		}
+		if err := w.now(ctx, final, u, stuck); err != nil {
+			return run, err
+		}
 	}
 	return w.opts.Store.Run(final, runID)
+}
+
+// now tries every destination of one run that is not settled, side by side, but those
+// whose lane is stuck at an earlier result, and finishes a run with nothing left.
+func (w *Worker) now(ctx, final context.Context, u task.Undelivered, stuck map[lane]task.DeliveryRecord) error {
+	t := &turn{Worker: w, now: time.Now()}
+	spec, err := t.spec(final, u.Run.Revision)
+	if err != nil {
+		return t.unreadable(final, u.Run, err)
+	}
+	records := complete(u, spec)
+	for i := range records {
+		if records[i], err = t.afterCrash(final, u.Run, records[i]); err != nil {
+			return err
+		}
+		if head, ok := stuck[laneOf(u.Run.Task, spec.Deliver[i])]; ok && !records[i].State.Settled() {
+			records[i] = waitsBehind(head, records[i], t.now)
+			if err := w.opts.Store.SaveDelivery(final, records[i]); err != nil {
+				return err
+			}
+		} else if !records[i].State.Settled() {
+			w.attempts.Go(func() { records[i] = w.attempt(ctx, u.Run, spec, records[i]) })
+		}
+	}
+	w.attempts.Wait()
+	if err := w.saveLeft(final); err != nil {
+		return err
+	}
+	left := 0
+	for i, rec := range records {
+		if !rec.State.Settled() {
+			stuck[laneOf(u.Run.Task, spec.Deliver[i])] = rec
+			left++
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	_, err = w.finish(final, u.Run, records)
+	return err
 }

@@ -115,7 +115,7 @@ func TestWorkerRetriesAcrossRestarts(t *testing.T) {
 		if got := d.records(first); !slices.Equal(got, []string{"delivered 1", "pending 2"}) {
 			t.Errorf("after 15 s: %v", got)
 		}
-		if got := d.records(second); !slices.Equal(got, []string{"delivered 1"}) {
+		if got := d.records(second); !slices.Equal(got, []string{"delivered 1", "pending 0"}) || d.run(second).Status() != task.StatusFailed {
 			t.Errorf("the second must wait behind the first where that failed: %v", got)
 		}
 		if run := d.run(other); run.Delivery != task.DeliveryDelivered || content(t, dir+"/other") != "three\n" {
