@@ -34,8 +34,7 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
 	if c.JSON {
 		p.w = io.Discard
 	}
-	text.Fprintf(p.w, "run %s of task %s
-", row.ID, row.Task)
+	text.Fprintf(p.w, "run %s of task %s\n", row.ID, row.Task)
 	run, err := a.follow(ctx, client, row.ID, p)
 	if errors.Is(err, context.Canceled) {
 		_, cerr := client.Cancel(context.WithoutCancel(ctx), row.ID, "interrupted by a signal")
@@ -115,6 +114,7 @@ func (a *app) follow(ctx context.Context, client *control.Client, id string, p *
 	var last control.RunRow
 	var receipts []task.Receipt
 	var msgs []task.Message
+	told := 1 // the first attempt
 	rested := errors.New("the run rests")
 	err := client.Events(ctx, 0, control.EventFilter{Run: id}, func(e control.Event) error {
 		switch e.Kind {
@@ -131,7 +131,9 @@ func (a *app) follow(ctx context.Context, client *control.Client, id string, p *
 			if e.RunRow != nil {
 				last = *e.RunRow
 			}
-			if last.Execution == task.Queued && e.Ref == string(task.Queued) && last.Reason != "" && last.NotBefore != nil {
+			// An event shows the run as it is now: each attempt is told of once.
+			if last.Execution == task.Queued && last.Attempt > told && last.Reason != "" && last.NotBefore != nil {
+				told = last.Attempt
 				p.retry(*last.NotBefore, last.Reason)
 			}
 			if rests(task.Execution(e.Ref)) && last.ID != "" && last.Execution == task.Execution(e.Ref) {
