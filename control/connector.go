@@ -3,6 +3,8 @@ package control
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,6 +103,16 @@ type DiffRow struct {
 	// Accepted and Now are the definitions, null where there is none.
 	Accepted *task.Tool `json:"accepted"`
 	Now      *task.Tool `json:"now"`
+}
+
+// DiffHash stands for a whole diff as a person saw it: which tools, and how each
+// is defined now. What is accepted by it is what was seen, or nothing.
+func DiffHash(diff []DiffRow) string {
+	sum := sha256.New()
+	for _, d := range diff {
+		fmt.Fprintf(sum, "%s %q %s\n", d.Change, d.Tool, d.Hash)
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
 // NewDiff compares the accepted definitions with what a connector lists now, in
@@ -249,11 +261,14 @@ func (s *Server) connectorDiff(ctx context.Context, r *request) (any, error) {
 	return NewDiff(accepted, tools), err
 }
 
-// AcceptRequest names the definitions to accept.
+// AcceptRequest names the definitions to accept, by what was seen of them: the
+// hash of a diff, or of each tool that it changes.
 type AcceptRequest struct {
 	// Tools are the names; absent is every tool that is listed now, and forgets
 	// those that are not; empty is none.
 	Tools task.List[string] `json:"tools,omitzero"`
+	// Hash is a DiffHash.
+	Hash string `json:"hash,omitempty"`
 	// Expect are hashes as a diff showed them, by tool: a definition that has
 	// changed again since is not accepted.
 	Expect map[string]string `json:"expect,omitempty"`
@@ -268,7 +283,7 @@ type AcceptView struct {
 }
 
 func (s *Server) acceptTools(ctx context.Context, r *request) (any, error) {
-	fields, err := r.object(true, "tools", "expect")
+	fields, err := r.object(true, "tools", "expect", "hash")
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +291,8 @@ func (s *Server) acceptTools(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := s.rules(ctx, r.id()); err != nil {
+	_, before, err := s.rules(ctx, r.id())
+	if err != nil {
 		return nil, err
 	}
 	tools, err := s.toolsOf(ctx, r.id())
@@ -287,6 +303,9 @@ func (s *Server) acceptTools(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	if !listed || len(chosen) > 0 {
+		if err := seen(fields, NewDiff(before, tools), chosen); err != nil {
+			return nil, err
+		}
 		if err := s.accept(ctx, r, tools, chosen); err != nil {
 			return nil, err
 		}
@@ -311,6 +330,28 @@ func (s *Server) accept(ctx context.Context, r *request, tools []task.Tool, chos
 		return invalid(err)
 	}
 	return err
+}
+
+// seen refuses to accept what nobody looked at.
+func seen(fields patch, diff []DiffRow, chosen []string) error {
+	hash, err := textField(fields, "hash")
+	if err != nil {
+		return err
+	}
+	if hash != "" {
+		if hash != DiffHash(diff) {
+			return &Error{Status: http.StatusConflict, Code: CodeConflict, Message: "what it lists is not what that hash stands for any more", Hint: "look at the diff again"}
+		}
+		return nil
+	}
+	var expect map[string]string
+	_ = json.Unmarshal(fields["expect"], &expect) // asExpected has read it
+	for _, d := range diff {
+		if (len(chosen) == 0 || slices.Contains(chosen, d.Tool)) && d.Hash != "" && expect[d.Tool] == "" {
+			return invalid(fmt.Errorf("hash: want the hash of the diff that was looked at, or under expect that of tool %q", clip(d.Tool, 80)))
+		}
+	}
+	return nil
 }
 
 // asExpected holds the definitions against the hashes that a person looked at.

@@ -48,7 +48,18 @@ func TestConnectorAccept(t *testing.T) {
 	if diff := must[[]DiffRow](t)(c.ConnectorDiff(ctx, "files")); !slices.Equal(changes(diff), []string{"new a", "new b", "new gone"}) {
 		t.Errorf("nothing accepted yet: %v", changes(diff))
 	}
-	all := must[AcceptView](t)(c.Accept(ctx, "files", AcceptRequest{}))
+	_, err := c.Accept(ctx, "files", AcceptRequest{})
+	refusedWith(t, err, http.StatusUnprocessableEntity, CodeInvalidValue) // I10: nothing was looked at
+	first := DiffHash(must[[]DiffRow](t)(c.ConnectorDiff(ctx, "files")))
+	r.lists("files", tool("a", "other"), tool("b", "1"), tool("gone", "1"))
+	for _, tools := range []task.List[string]{{}, task.ListOf("a"), task.ListOf("b")} {
+		_, err = c.Accept(ctx, "files", AcceptRequest{Hash: first, Tools: tools})
+		refusedWith(t, err, http.StatusConflict, CodeConflict) // I10: it changed after the look
+	}
+	_, err = c.Accept(ctx, "files", AcceptRequest{Expect: map[string]string{"b": r.tools["files"][1].DefinitionHash()}})
+	refusedWith(t, err, http.StatusUnprocessableEntity, CodeInvalidValue) // I10: one was not looked at
+	r.lists("files", tool("a", "1"), tool("b", "1"), tool("gone", "1"))
+	all := must[AcceptView](t)(c.Accept(ctx, "files", AcceptRequest{Hash: first}))
 	if !slices.Equal(all.Accepted, []string{"a", "b", "gone"}) || len(all.Left) != 0 {
 		t.Errorf("accepted %+v", all)
 	}
@@ -65,7 +76,7 @@ func TestConnectorAccept(t *testing.T) {
 	if none := must[AcceptView](t)(c.Accept(ctx, "files", AcceptRequest{Tools: task.ListOf[string]()})); len(none.Accepted) != 0 || len(none.Left) != 4 {
 		t.Errorf("[] accepted %+v", none)
 	}
-	_, err := c.Accept(ctx, "files", AcceptRequest{Tools: task.ListOf("a"), Expect: map[string]string{"a": diff[1].Hash}})
+	_, err = c.Accept(ctx, "files", AcceptRequest{Tools: task.ListOf("a"), Expect: map[string]string{"a": diff[1].Hash}})
 	refusedWith(t, err, http.StatusConflict, CodeConflict)
 	_, err = c.Accept(ctx, "files", AcceptRequest{Tools: task.ListOf("nix")})
 	refusedWith(t, err, http.StatusUnprocessableEntity, CodeInvalidValue)

@@ -74,7 +74,7 @@ func printDiff(a *app, name string, diff []control.DiffRow) {
 		return
 	}
 	printChanges(a, diff)
-	text.Fprintf(a.out, "\nThe first run that uses a connector accepts what it lists then. What changes or is added later is refused until a person accepts it:\n  %s connectors accept %s [TOOL …]\n", a.again(), name)
+	text.Fprintf(a.out, "\nThe first run that uses a connector accepts what it lists then. What changes or is added later is refused until a person accepts it, as it is shown here and not otherwise:\n  %s connectors accept %s [TOOL …] --hash %s\n", a.again(), name, control.DiffHash(diff))
 }
 
 func printChanges(a *app, diff []control.DiffRow) {
@@ -102,11 +102,12 @@ func field(t *task.Tool, name string) string {
 type connectorsAcceptCmd struct {
 	Name  string   `arg:"" help:"Connector."`
 	Tools []string `arg:"" optional:"" help:"Tools; all that it lists now if left out."`
+	Hash  string   `help:"What connectors diff printed: what it showed is accepted, and nothing else." placeholder:"HASH"`
 	JSON  bool     `help:"Print JSON."`
 }
 
-// Run accepts what the connector lists now, after showing what that changes. What
-// changes again after it was shown is not accepted.
+// Run accepts what the connector lists now if that is what the hash stands for;
+// without one it shows what there is to accept.
 func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
 	client := a.live(ctx)
 	if client == nil {
@@ -116,17 +117,12 @@ func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return remote(err)
 	}
-	req := control.AcceptRequest{Expect: map[string]string{}}
+	if err := c.seen(a, diff); err != nil {
+		return err
+	}
+	req := control.AcceptRequest{Hash: c.Hash}
 	if len(c.Tools) > 0 {
 		req.Tools = task.ListOf(c.Tools...)
-	}
-	for _, d := range c.chosen(diff) {
-		if d.Hash != "" {
-			req.Expect[d.Tool] = d.Hash
-		}
-	}
-	if !c.JSON {
-		printChanges(a, c.chosen(diff))
 	}
 	v, err := client.Accept(ctx, c.Name, req)
 	if err != nil {
@@ -137,6 +133,20 @@ func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
 	}
 	text.Fprintf(a.out, "accepted of %s: %s\n", v.Connector, orNone(strings.Join(v.Accepted, ", ")))
 	return nil
+}
+
+// seen lets through what the caller has looked at.
+func (c connectorsAcceptCmd) seen(a *app, diff []control.DiffRow) error {
+	if !c.JSON {
+		printChanges(a, c.chosen(diff))
+	}
+	switch now := control.DiffHash(diff); {
+	case len(diff) == 0 || c.Hash == now:
+		return nil
+	case c.Hash == "":
+		return usage("nothing is accepted yet: review what is shown, then run: %s connectors accept %s --hash %s", a.again(), strings.Join(append([]string{c.Name}, c.Tools...), " "), now)
+	}
+	return usage("nothing is accepted: %s lists something else than what hash %s stands for; `%s connectors diff %s` shows it", c.Name, c.Hash, a.again(), c.Name)
 }
 
 // chosen are the changes that are to be accepted.
@@ -166,7 +176,9 @@ func (c connectorsAcceptCmd) here(ctx context.Context, a *app, h *house) error {
 	if err != nil {
 		return err
 	}
-	printChanges(a, c.chosen(control.NewDiff(accepted, tools)))
+	if err := c.seen(a, control.NewDiff(accepted, tools)); err != nil {
+		return err
+	}
 	if err := h.rules.AcceptTools(ctx, c.Name, tools, c.Tools, caller()); err != nil {
 		return &exit{task.ExitUsage, err}
 	}

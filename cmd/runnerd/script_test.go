@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"approval": newestApproval, "waitfor": waitForFile, "lastrun": waitForRun, "trouble": waitForTrouble,
+			"approval": newestApproval, "diffhash": hashOfDiff, "waitfor": waitForFile, "lastrun": waitForRun, "trouble": waitForTrouble,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
@@ -72,6 +73,15 @@ func newestApproval(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		return len(list) > 0, err
 	})
+}
+
+// hashOfDiff sets a variable to the hash that connectors diff printed.
+func hashOfDiff(ts *testscript.TestScript, _ bool, args []string) {
+	_, after, found := strings.Cut(ts.ReadFile("stdout"), "--hash ")
+	if !found {
+		ts.Fatalf("no hash was printed")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(after))
 }
 
 func waitForFile(ts *testscript.TestScript, _ bool, args []string) {
