@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxRedirects is how many redirects one fetch follows, on one host.
+	// maxRedirects is how many redirects one fetch follows, on one origin.
 	maxRedirects = 5
 	// shownChars is how many characters a fetch answers unless told, maxChars the
 	// most it answers.
@@ -51,7 +51,7 @@ func openFetch(s *mcp.Server, args []string) (func() error, error) {
 		return nil, errors.New("--timeout and --max-bytes must be above 0")
 	}
 	transport := newTransport(private)
-	f.client = &http.Client{Transport: transport, CheckRedirect: sameHost}
+	f.client = &http.Client{Transport: transport, CheckRedirect: sameOrigin}
 	release := func() error { transport.CloseIdleConnections(); return nil }
 	return release, addTool(s, &mcp.Tool{Name: "fetch", Annotations: reads(true),
 		Description: "Get a web page or another text over http or https (GET only). HTML is turned into readable text with its links. " +
@@ -81,20 +81,28 @@ type redirectError struct{ why string }
 
 func (e *redirectError) Error() string { return e.why }
 
-// sameHost follows redirects on one host only: policy decided on the host that
-// was asked for, and an open redirect there must not lead elsewhere.
-func sameHost(req *http.Request, via []*http.Request) error {
+// sameOrigin follows redirects on one origin only: policy decided on what was asked
+// for, and an open redirect there must not lead elsewhere.
+func sameOrigin(req *http.Request, via []*http.Request) error {
 	req.Header.Del("Referer")
 	from := via[len(via)-1].URL
 	switch {
 	case len(via) > maxRedirects:
 		return &redirectError{fmt.Sprintf("more than %d redirects", maxRedirects)}
-	case !strings.EqualFold(req.URL.Hostname(), from.Hostname()):
-		return &redirectError{fmt.Sprintf("redirects to another host, %s; fetch that address itself if it is wanted", req.URL)}
-	case from.Scheme == "https" && req.URL.Scheme != "https":
-		return &redirectError{"redirects from https to " + req.URL.Scheme}
+	case origin(req.URL) != origin(from):
+		return &redirectError{fmt.Sprintf("redirects to another origin, %s; fetch that address itself if it is wanted", req.URL.Redacted())}
 	}
 	return checkURL(req.URL)
+}
+
+// origin is scheme, host and port: what policy decides about. Another port of a
+// host may be another server.
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
 }
 
 type fetchArgs struct {

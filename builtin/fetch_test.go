@@ -81,8 +81,8 @@ func TestFetch(t *testing.T) {
 		"/image": "content type image/png is not text",
 		"/gone":  "HTTP status 404\n\nno such page",
 		"/loop":  "more than 5 redirects",
-		"/away":  "redirects to another host, http://localhost:",
-		"/file":  "another host",
+		"/away":  "redirects to another origin, http://localhost:",
+		"/file":  "another origin",
 	} {
 		s.fails(want, "fetch", args{"url": srv.URL + path})
 	}

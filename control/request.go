@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"runnerd/text"
 )
 
 // request is one request as its handler sees it.
@@ -40,6 +42,9 @@ func (r *request) query(known ...string) (url.Values, error) {
 		}
 		if len(given) > 1 {
 			return nil, badRequest("query: %s is given %d times", name, len(given))
+		}
+		if !printable(given[0]) {
+			return nil, badRequest("query: %s: no name holds %s", name, text.Cut(text.Escape(given[0]), 80))
 		}
 	}
 	return values, nil
@@ -208,6 +213,9 @@ func textField(fields patch, name string) (string, error) {
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil || string(raw) == "null" {
 		return "", badRequest("body: %s: want a string", name)
+	}
+	if strings.ContainsRune(s, 0) {
+		return "", badRequest("body: %s: it holds a zero byte", name)
 	}
 	if len(s) > maxText {
 		return "", badRequest("body: %s: %d bytes, want at most %d", name, len(s), maxText)

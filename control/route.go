@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+
+	"runnerd/text"
 )
 
 // route is one thing that can be asked.
@@ -99,6 +101,10 @@ func (s *Server) handler(rt route) http.Handler {
 			s.refuse(w, r, badRequest("body: a GET has none"))
 			return
 		}
+		if err := possible(rt, r); err != nil {
+			s.refuse(w, r, err)
+			return
+		}
 		req := &request{Request: r, peer: peer, w: w}
 		if rt.stream != nil {
 			if err := rt.stream(req); err != nil {
@@ -119,6 +125,24 @@ func (s *Server) handler(rt route) http.Handler {
 		s.write(w, r, statusOf(rt), answer)
 	})
 }
+
+// maxID bounds an id, in bytes.
+const maxID = 256
+
+// possible says of a name that nothing can have that there is no such thing, so
+// that no store is asked for it.
+func possible(rt route, r *http.Request) error {
+	id := r.PathValue("id")
+	if !strings.Contains(rt.pattern, "{id}") || id != "" && len(id) <= maxID && printable(id) {
+		return nil
+	}
+	_, path, _ := strings.Cut(rt.pattern, "/api/")
+	kind, _, _ := strings.Cut(path, "/")
+	return NotFound("there is no "+strings.TrimSuffix(kind, "s")+" "+text.Cut(text.Escape(id), 80), "")
+}
+
+// printable tells whether a text needs no escape.
+func printable(s string) bool { return text.Escape(s) == s }
 
 // statusOf is 201 where something was made that has an address.
 func statusOf(rt route) int {
