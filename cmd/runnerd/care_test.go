@@ -300,13 +300,10 @@ func TestBreakerIsTold(t *testing.T) {
 // TestLostDelivery: fault case 19 through the whole daemon, over a restart.
 func TestLostDelivery(t *testing.T) {
 	told, dir := newNotices(t), t.TempDir()
-	if err := os.WriteFile(dir+"/no-dir", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
 	a := testApp(t, map[string]string{
 		"models.yaml": careModels, "scripts/say.yaml": sayHello, "runnerd.yaml": told.yaml(),
 		"tasks/brief.md": "---\nschedule: \"0 9 * * *\"\ntools: []\nsession: fresh\ndeliver:\n" +
-			"  - {to: file, path: " + dir + "/good}\n  - {to: file, path: " + dir + "/no-dir/bad}\n---\nHello?\n",
+			"  - {to: file, path: " + dir + "/good}\n  - {to: command, command: [/bin/sh, -c, 'test -e " + dir + "/open && cat >" + dir + "/bad']}\n---\nHello?\n",
 	})
 	a.poll = time.Hour
 	synctest.Test(t, func(t *testing.T) {
@@ -328,14 +325,14 @@ func TestLostDelivery(t *testing.T) {
 				t.Errorf("%+v %v", run, err)
 			}
 			same(t, "told again", told.take(t), []string(nil))
-			if err := os.Remove(dir + "/no-dir"); err != nil {
+			if err := os.WriteFile(dir+"/open", nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
 			pass(12 * time.Hour)
 			same(t, "told when it works", told.take(t), []string{"over: brief: result not delivered"})
 		})
 	})
-	if text, err := os.ReadFile(dir + "/no-dir/bad"); err != nil || string(text) != "Hello.\n" {
+	if text, err := os.ReadFile(dir + "/bad"); err != nil || string(text) != "Hello.\n" {
 		t.Errorf("delivered %q, %v", text, err)
 	}
 }
