@@ -237,12 +237,13 @@ func (a *attempt) days() task.Days {
 }
 
 // effective freshens the files that a decision depends on and reads the policy
-// as it stands now (DESIGN, section 6, "fresh on each call").
+// as it stands now (DESIGN, section 6, "fresh on each call"). What the session may
+// reach holds for a rehearsal too, whose own session nobody knows.
 func (a *attempt) effective(ctx context.Context) (policy.Effective, error) {
 	if err := a.Files.Freshen(ctx, a.run.Task); err != nil {
 		a.log.Warn("files not freshened", zap.Error(err))
 	}
-	eff, err := a.Policies.Effective(ctx, a.run.Task, a.run.Session, a.spec.Project)
+	eff, err := a.Policies.Effective(ctx, a.run.Task, a.spec.SessionID(), a.spec.Project)
 	if err == nil {
 		a.adopt(eff)
 	}

@@ -32,7 +32,7 @@ func (a *attempt) bound(ctx context.Context, req *llm.Request) error {
 	left := int64(a.modelSpec.MaxOutputTokens)
 	tokens := []tokenLimit{{"limits.tokens", a.limits.Tokens, a.run.Usage.Tokens()}}
 	money := []moneyLimit{{"limits.cost", a.limits.Cost, a.run.Usage.Cost}}
-	for _, acc := range policy.Accounts(a.budgets, spent) {
+	for _, acc := range a.accounts(spent) {
 		if acc.Whose == "" {
 			acc.Whose = "limits."
 		}
@@ -51,6 +51,15 @@ func (a *attempt) bound(ctx context.Context, req *llm.Request) error {
 	}
 	req.MaxOutputTokens = int(left)
 	return nil
+}
+
+// accounts are the budgets of a day that the call counts against: none for a
+// rehearsal, which is not booked.
+func (a *attempt) accounts(spent task.DaySpend) []policy.Account {
+	if a.run.Rehearsal() {
+		return nil
+	}
+	return policy.Accounts(a.budgets, spent)
 }
 
 type tokenLimit struct {

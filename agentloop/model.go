@@ -16,8 +16,24 @@ const (
 )
 
 func (a *attempt) openModel(ctx context.Context) error {
+	if a.run.Script != (task.Script{}) {
+		return a.rehearse(ctx)
+	}
 	if err := a.useModel(ctx, a.spec.Model); err != nil {
 		return a.fail("model %s: %s", a.spec.Model, err)
+	}
+	return nil
+}
+
+// rehearse has the run's script played in place of the task's model.
+func (a *attempt) rehearse(ctx context.Context) error {
+	model, spec, err := a.Models.Rehearsal(ctx, a.spec.Model, a.run.Script)
+	if err != nil {
+		return a.fail("script: %s", err)
+	}
+	a.model, a.modelSpec = model, spec
+	if spec.ToolMode == toolsFenced {
+		a.model, a.fenced = llm.Fenced(model), true
 	}
 	return nil
 }

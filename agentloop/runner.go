@@ -20,6 +20,8 @@ import (
 // Models opens a model by its name in models.yaml.
 type Models interface {
 	Model(ctx context.Context, name string) (llm.Model, task.ModelSpec, error)
+	// Rehearsal is a script in place of the model of that name, with its limits.
+	Rehearsal(ctx context.Context, name string, script task.Script) (llm.Model, task.ModelSpec, error)
 }
 
 // Redactor replaces known secrets.

@@ -227,6 +227,11 @@ func (c *Client) Start(ctx context.Context, taskID string) (RunRow, error) {
 	return post[RunRow](ctx, c, at("tasks", taskID, "/run"), nil)
 }
 
+// Rehearse starts a run that plays a script in place of the task's model.
+func (c *Client) Rehearse(ctx context.Context, taskID string, script task.Script) (RunRow, error) {
+	return post[RunRow](ctx, c, at("tasks", taskID, "/run"), map[string]task.Script{"script": script})
+}
+
 // Pause holds a task back, or everything if taskID is empty.
 func (c *Client) Pause(ctx context.Context, taskID, note string) (PauseView, error) {
 	path := "/api/pause"

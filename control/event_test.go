@@ -46,7 +46,7 @@ func TestEventsCarryTheirRows(t *testing.T) {
 	run := r.running("brief")
 	r.says(run, "hello\nworld\u2028")
 	r.parks(run, askFor("a1", `{}`))
-	must[task.Run](t)(r.startRun(ctx, "backup"))
+	must[task.Run](t)(r.startRun(ctx, "backup", task.Script{}))
 	c := r.as(operator)
 	got := collect(t, c, 0, EventFilter{Run: run.ID}, 6)
 	var kinds []string

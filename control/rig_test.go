@@ -191,13 +191,13 @@ func (rigFiles) Problems() []string { return []string{"tasks/broken.md:1: bad"} 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 // startRun is what the daemon does for a manual start.
-func (r *rig) startRun(ctx context.Context, id string) (task.Run, error) {
+func (r *rig) startRun(ctx context.Context, id string, script task.Script) (task.Run, error) {
 	if _, found := (rigFiles{}).Task(id); !found {
 		return task.Run{}, noTask(id)
 	}
 	r.mu.Lock()
 	r.runIDs++
-	run := task.Run{ID: fmt.Sprintf("run%02d", r.runIDs), Task: id, Session: id, Due: noon, Trigger: task.TriggerManual, Attempt: 1, CreatedAt: time.Now()}
+	run := task.Run{ID: fmt.Sprintf("run%02d", r.runIDs), Task: id, Session: id, Due: noon, Trigger: task.TriggerManual, Attempt: 1, CreatedAt: time.Now(), Script: script}
 	r.mu.Unlock()
 	if err := r.main.InsertManual(ctx, run); err != nil {
 		return run, err
@@ -259,7 +259,7 @@ func (r *rig) lists(connector string, tools ...task.Tool) {
 // running starts a run and claims it.
 func (r *rig) running(id string) task.Run {
 	r.t.Helper()
-	must[task.Run](r.t)(r.startRun(ctx, id))
+	must[task.Run](r.t)(r.startRun(ctx, id, task.Script{}))
 	run, got, err := r.main.Claim(ctx, time.Now().Add(time.Hour))
 	if err != nil || !got {
 		r.t.Fatalf("claim: %v %v", got, err)

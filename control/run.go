@@ -1,25 +1,54 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"runnerd/db"
 	"runnerd/task"
 )
 
+// startRun starts a manual run, or with a script a rehearsal, whose calls are the
+// caller's own: that needs the right to approve calls.
 func (s *Server) startRun(ctx context.Context, r *request) (any, error) {
-	if _, err := r.object(true); err != nil {
+	fields, err := r.object(true, "script")
+	if err != nil {
 		return nil, err
 	}
-	run, err := s.o.Start(ctx, r.id())
+	script, err := scriptOf(fields)
+	if err != nil {
+		return nil, err
+	}
+	if script != (task.Script{}) {
+		if _, err := s.permit(r.Request, RightApprove); err != nil {
+			return nil, err
+		}
+	}
+	run, err := s.o.Start(ctx, r.id(), script)
 	if err != nil {
 		return nil, err
 	}
 	r.w.Header().Set("Location", "/api/runs/"+run.ID)
 	return NewRunRow(run), nil
+}
+
+// scriptOf reads the script of a body; the zero Script if there is none.
+func scriptOf(fields patch) (script task.Script, err error) {
+	raw, ok := fields["script"]
+	if !ok {
+		return script, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&script); err != nil || strings.TrimSpace(script.Text) == "" {
+		return script, badRequest("body: script: want an object with text, the script itself, and name, what errors call it by")
+	}
+	return script, nil
 }
 
 func (s *Server) runs(ctx context.Context, r *request) (any, error) {

@@ -56,7 +56,7 @@ type Options struct {
 	// Start stores a manual run as queued and sees that a worker takes it. It
 	// answers *db.ActiveError if the task has an active run and an *Error for a
 	// task that is not there.
-	Start func(ctx context.Context, taskID string) (task.Run, error)
+	Start func(ctx context.Context, taskID string, script task.Script) (task.Run, error)
 	// Reload reads every file again and puts what is good into force. Empty says that
 	// the directory is to have no tasks.
 	Reload func(ctx context.Context, empty bool) (ReloadView, error)

@@ -303,6 +303,8 @@ func (d *DB) FindApproval(ctx context.Context, prefix string) (a task.Approval, 
 type ApprovalFilter struct {
 	Task, Run string
 	States    []task.ApprovalState
+	// Counted leaves those of rehearsals out.
+	Counted bool
 	// Limit is 100 unless set.
 	Limit int
 }
@@ -319,6 +321,9 @@ func (d *DB) Approvals(ctx context.Context, f ApprovalFilter) ([]task.Approval, 
 		}
 		if len(f.States) > 0 {
 			sel.Where("a.state IN (?)", bun.List(f.States))
+		}
+		if f.Counted {
+			sel.Where("EXISTS (SELECT 1 FROM runs AS r WHERE r.id = a.run AND r." + counted + ")")
 		}
 	})
 }

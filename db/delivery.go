@@ -61,7 +61,7 @@ func (d *DB) Undelivered(ctx context.Context, limit int) (list []task.Undelivere
 }
 
 func undeliveredQuery(q bun.IDB, limit int, rows *[]runRow) *bun.SelectQuery {
-	return q.NewSelect().Model(rows).ExcludeColumn(unlisted).
+	return q.NewSelect().Model(rows).ExcludeColumn(unlisted...).
 		Where("r.delivery = 'pending' AND r.finished_at IS NOT NULL").Order("r.finished_at", "r.id").Limit(limitOr(limit))
 }
 
@@ -209,7 +209,7 @@ func (d *DB) PreviousOutput(ctx context.Context, run task.Run) (text string, ok 
 
 func previousQuery(q bun.IDB, run task.Run) *bun.SelectQuery {
 	return q.NewSelect().TableExpr("runs AS r").Column("r.output").Where("r.task = ?", run.Task).
-		Where("(r.created_at, r.id) < (?, ?)", micros(run.CreatedAt), run.ID).Where("r.execution = ?", task.Completed).
+		Where("(r.created_at, r.id) < (?, ?)", micros(run.CreatedAt), run.ID).Where("r.execution = ?", task.Completed).Where("r."+counted).
 		Order("r.created_at DESC", "r.id DESC").Limit(1)
 }
 
@@ -219,9 +219,9 @@ func (d *DB) LastFinished(ctx context.Context) (map[string]task.Run, error) {
 	last := map[string]task.Run{}
 	err := d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
 		var rows []runRow
-		err := q.NewSelect().Model(&rows).ExcludeColumn(unlisted).
+		err := q.NewSelect().Model(&rows).ExcludeColumn(unlisted...).
 			WithRecursive("tasks", q.NewRaw(everyTask)).
-			Join("JOIN tasks ON r.id = (SELECT n.id FROM runs AS n WHERE n.task = tasks.task AND n.execution IN (?)"+
+			Join("JOIN tasks ON r.id = (SELECT n.id FROM runs AS n WHERE n.task = tasks.task AND n.execution IN (?) AND n."+counted+
 				" ORDER BY n.created_at DESC, n.id DESC LIMIT 1)", bun.List([]task.Execution{task.Completed, task.Failed, task.Limited})).
 			Scan(ctx)
 		if err != nil {

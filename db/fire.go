@@ -128,11 +128,12 @@ func ranAhead(ctx context.Context, tx bun.Tx, c task.Cursor) (ran []time.Time, e
 	return ran, err
 }
 
-// activeRuns are the active runs of the tasks, oldest first, without Output.
+// activeRuns are the active runs of the tasks but rehearsals, oldest first, without
+// Output.
 func activeRuns(ctx context.Context, tx bun.Tx, tasks []string) (map[string][]task.Run, error) {
 	var rows []runRow
-	err := tx.NewSelect().Model(&rows).ExcludeColumn(unlisted).
-		Where("r.finished_at IS NULL").Where("r.task IN (?)", bun.List(tasks)).
+	err := tx.NewSelect().Model(&rows).ExcludeColumn(unlisted...).
+		Where("r.finished_at IS NULL").Where("r.task IN (?)", bun.List(tasks)).Where("r."+counted).
 		Order("r.created_at", "r.due", "r.id").Scan(ctx)
 	if err != nil {
 		return nil, err

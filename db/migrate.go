@@ -27,6 +27,7 @@ func migrations() []migration {
 		{3, "identity", migrate003},
 		{4, "estimated spend", migrate004},
 		{5, "tainted entries", migrate005},
+		{6, "rehearsals", migrate006},
 	}
 }
 

@@ -48,11 +48,15 @@ func move(ctx context.Context, tx bun.Tx, run task.Run, to task.Execution) error
 
 // saveRun is the one place where the fields of a stored run that change are
 // written. It derives the marks from the receipts and the deliveries, so that no
-// caller can forget one. Usage is booked by Append alone, so that nothing is
+// caller can forget one, and delivers nothing of a rehearsal. Usage is booked by Append alone, so that nothing is
 // counted twice or lost.
 func saveRun(ctx context.Context, tx bun.Tx, run *task.Run) error {
 	if err := account(ctx, tx, run); err != nil {
 		return err
+	}
+	if run.Script != (task.Script{}) {
+		run.Mark(task.MarkRehearsal)
+		run.Delivery = task.DeliveryNone
 	}
 	row, err := newRunRow(*run)
 	if err != nil {

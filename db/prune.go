@@ -85,7 +85,7 @@ func (d *DB) pruneManyRuns(ctx context.Context, keep, limit int) (int, error) {
 	ids, err := find[string](ctx, d, func(q bun.IDB) *bun.SelectQuery {
 		return q.NewSelect().TableExpr("tasks").ColumnExpr("r.id").WithRecursive("tasks", q.NewRaw(everyTask)).
 			Join("JOIN runs AS r ON r.task = tasks.task").
-			Where("(r.created_at, r.id) < (SELECT n.created_at, n.id FROM runs AS n WHERE n.task = tasks.task"+
+			Where("(r.created_at, r.id) < (SELECT n.created_at, n.id FROM runs AS n WHERE n.task = tasks.task AND n."+counted+
 				" ORDER BY n.created_at DESC, n.id DESC LIMIT 1 OFFSET ?)", keep-1).
 			Where("r.finished_at IS NOT NULL").Where(settled).Limit(int64(limit))
 	})
@@ -124,6 +124,8 @@ func removeOf(ctx context.Context, tx bun.Tx, runs []string) error {
 		"DELETE FROM approvals WHERE run IN (?)",
 		"DELETE FROM deliveries WHERE run IN (?)",
 		"DELETE FROM messages WHERE run IN (?) AND seq < (SELECT s.window_start FROM sessions AS s WHERE s.id = messages.session)",
+		"DELETE FROM messages WHERE session IN (SELECT r.session FROM runs AS r WHERE r.id IN (?) AND r.script <> '')",
+		"DELETE FROM sessions WHERE id IN (SELECT r.session FROM runs AS r WHERE r.id IN (?) AND r.script <> '')",
 		"DELETE FROM runs WHERE id IN (?)",
 	} {
 		if _, err := tx.NewRaw(query, bun.List(runs)).Exec(ctx); err != nil {

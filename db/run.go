@@ -41,10 +41,20 @@ type runRow struct {
 	Steps        int    `bun:"steps"`
 	Calls        int    `bun:"calls"`
 	Output       string `bun:"output"`
+	Script       string `bun:"script"` // JSON of a task.Script; '' unless it is a rehearsal
 }
+
+// counted keeps rehearsals out of what tells how a task does and what it may still
+// do. Whatever reads runs for that has it, here and nowhere above.
+const counted = "script = ''"
 
 func newRunRow(r task.Run) (runRow, error) {
 	marks, err := marksJSON(r.Marks)
+	script := ""
+	if r.Script != (task.Script{}) {
+		data, jerr := json.Marshal(r.Script)
+		script, err = string(data), errors.Join(err, jerr)
+	}
 	return runRow{
 		ID: r.ID, Task: r.Task, Session: r.Session, Revision: r.Revision, Due: at(r.Due),
 		TriggerKind: string(r.Trigger), Attempt: r.Attempt, NotBefore: at(r.NotBefore),
@@ -52,7 +62,7 @@ func newRunRow(r task.Run) (runRow, error) {
 		Marks: marks, Reason: clean(r.Reason), CreatedAt: at(r.CreatedAt), StartedAt: at(r.StartedAt),
 		FinishedAt: at(r.FinishedAt), Wall: r.Wall.Microseconds(),
 		InputTokens: r.Usage.Input, OutputTokens: r.Usage.Output, CacheRead: r.Usage.CacheRead,
-		CacheWrite: r.Usage.CacheWrite, Cost: costOf(r.Usage), Steps: r.Steps, Calls: r.Calls, Output: clean(r.Output),
+		CacheWrite: r.Usage.CacheWrite, Cost: costOf(r.Usage), Steps: r.Steps, Calls: r.Calls, Output: clean(r.Output), Script: script,
 	}, err
 }
 
@@ -69,6 +79,11 @@ func (r *runRow) run() (task.Run, error) {
 	if r.Marks != noMarks {
 		if err := json.Unmarshal([]byte(r.Marks), &run.Marks); err != nil {
 			return run, fmt.Errorf("run %s: column marks: %w", r.ID, err)
+		}
+	}
+	if r.Script != "" {
+		if err := json.Unmarshal([]byte(r.Script), &run.Script); err != nil {
+			return run, fmt.Errorf("run %s: column script: %w", r.ID, err)
 		}
 	}
 	return run, nil
@@ -195,10 +210,10 @@ type RunFilter struct {
 	Limit int
 }
 
-// unlisted is the column that listings leave out: it may be long.
-const unlisted = "output"
+// unlisted are the columns that listings leave out: they may be long.
+var unlisted = []string{"output", "script"}
 
-// Runs lists runs, newest first, without their Output.
+// Runs lists runs, newest first, without their Output and Script.
 func (d *DB) Runs(ctx context.Context, f RunFilter) (runs []task.Run, err error) {
 	err = d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
 		var rows []runRow
@@ -212,7 +227,7 @@ func (d *DB) Runs(ctx context.Context, f RunFilter) (runs []task.Run, err error)
 }
 
 func runsQuery(q bun.IDB, f RunFilter, rows *[]runRow) *bun.SelectQuery {
-	sel := q.NewSelect().Model(rows).ExcludeColumn(unlisted).Order("r.created_at DESC", "r.id DESC").Limit(limitOr(f.Limit))
+	sel := q.NewSelect().Model(rows).ExcludeColumn(unlisted...).Order("r.created_at DESC", "r.id DESC").Limit(limitOr(f.Limit))
 	if f.Task != "" {
 		sel.Where("r.task = ?", f.Task)
 	}
@@ -241,15 +256,15 @@ func limitOr(n int) int64 {
 	return int64(n)
 }
 
-// LastRuns reads each task's newest run, without its Output, by task id, in one
+// LastRuns reads each task's newest run but rehearsals, without its Output, by task id, in one
 // query that walks the index from task to task.
 func (d *DB) LastRuns(ctx context.Context) (map[string]task.Run, error) {
 	last := map[string]task.Run{}
 	err := d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
 		var rows []runRow
-		err := q.NewSelect().Model(&rows).ExcludeColumn(unlisted).
+		err := q.NewSelect().Model(&rows).ExcludeColumn(unlisted...).
 			WithRecursive("tasks", q.NewRaw(everyTask)).
-			Join("JOIN tasks ON r.id = (SELECT n.id FROM runs AS n WHERE n.task = tasks.task ORDER BY n.created_at DESC, n.id DESC LIMIT 1)").
+			Join("JOIN tasks ON r.id = (SELECT n.id FROM runs AS n WHERE n.task = tasks.task AND n." + counted + " ORDER BY n.created_at DESC, n.id DESC LIMIT 1)").
 			Scan(ctx)
 		if err != nil {
 			return err
@@ -271,7 +286,7 @@ UNION ALL SELECT (SELECT MIN(g.task) FROM runs AS g WHERE g.task > tasks.task) F
 // another: those of the named tasks, or of every task if none is named.
 func (d *DB) RunsBetween(ctx context.Context, from, to time.Time, tasks ...string) (n int64, err error) {
 	err = d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
-		sel := q.NewSelect().Table("runs").Where("created_at >= ? AND created_at < ?", micros(from), micros(to))
+		sel := q.NewSelect().Table("runs").Where("created_at >= ? AND created_at < ?", micros(from), micros(to)).Where(counted)
 		if len(tasks) > 0 {
 			sel.Where("task IN (?)", bun.List(tasks))
 		}
@@ -282,7 +297,8 @@ func (d *DB) RunsBetween(ctx context.Context, from, to time.Time, tasks ...strin
 }
 
 // InsertManual stores a manual run as queued, unless its task has an active run:
-// then it answers *ActiveError naming it (DESIGN, section 8).
+// then it answers *ActiveError naming it (DESIGN, section 8). A rehearsal is in
+// nobody's way, and nobody in its.
 func (d *DB) InsertManual(ctx context.Context, run task.Run) error {
 	if run.Trigger == "" {
 		run.Trigger = task.TriggerManual
@@ -292,7 +308,7 @@ func (d *DB) InsertManual(ctx context.Context, run task.Run) error {
 		if err != nil {
 			return err
 		}
-		if runs := active[run.Task]; len(runs) > 0 {
+		if runs := active[run.Task]; len(runs) > 0 && run.Script == (task.Script{}) {
 			return &ActiveError{Run: runs[0]}
 		}
 		noteQueued(ctx)
@@ -334,6 +350,10 @@ func (d *DB) insertRuns(ctx context.Context, tx bun.Tx, runs []task.Run) error {
 	return d.opts.OnEnqueue(ctx, tx.Tx, runs)
 }
 
+// throwaway begins the name of a rehearsal's session, which goes with its run. No
+// task can be called so.
+const throwaway = "~"
+
 // fillRun gives a new run what it must have, and refuses one without a name.
 func fillRun(r *task.Run) error {
 	if r.ID == "" || r.Task == "" {
@@ -341,6 +361,10 @@ func fillRun(r *task.Run) error {
 	}
 	if r.Session == "" {
 		r.Session = r.Task
+	}
+	if r.Script != (task.Script{}) {
+		r.Session = throwaway + r.ID
+		r.Mark(task.MarkRehearsal)
 	}
 	if r.CreatedAt.IsZero() {
 		r.CreatedAt = time.Now()

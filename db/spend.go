@@ -59,12 +59,12 @@ func book(ctx context.Context, tx bun.Tx, days task.Days, run string, u task.Usa
 	if days.Task == "" || days.Total == "" {
 		return fmt.Errorf("usage of run %s: no day to book it to", run)
 	}
-	var taskID string
+	var taskID, script string
 	err := tx.NewRaw(`UPDATE runs SET input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
 cache_read = cache_read + ?, cache_write = cache_write + ?,
 cost = CASE WHEN CAST(? AS bigint) IS NULL THEN cost ELSE COALESCE(cost, 0) + ? END
-WHERE id = ? RETURNING task`,
-		u.Input, u.Output, u.CacheRead, u.CacheWrite, costOf(u), costOf(u), run).Scan(ctx, &taskID)
+WHERE id = ? RETURNING task, script`,
+		u.Input, u.Output, u.CacheRead, u.CacheWrite, costOf(u), costOf(u), run).Scan(ctx, &taskID, &script)
 	if err != nil {
 		return fmt.Errorf("book usage to run %s: %w", run, notFound(err))
 	}
@@ -72,6 +72,9 @@ WHERE id = ? RETURNING task`,
 		if err := markEstimated(ctx, tx, run); err != nil {
 			return err
 		}
+	}
+	if script != "" {
+		return nil // a rehearsal's tokens are made up, and nobody pays them
 	}
 	rows := []spendRow{newSpendRow(taskID, days.Task, u), newSpendRow(everything, days.Total, u)}
 	if days.Project != "" {

@@ -29,6 +29,8 @@ type Run struct {
 	Reason string
 	// Output is the final text as delivered: redacted, notices appended.
 	Output string
+	// Script is what a rehearsal plays; no other run has one. Listings leave it out.
+	Script Script
 
 	CreatedAt  time.Time
 	StartedAt  time.Time // zero until claimed
@@ -39,6 +41,16 @@ type Run struct {
 	Steps int
 	Calls int
 }
+
+// Script is the text of a scripted model, with the name that its errors call it by.
+type Script struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// Rehearsal tells whether the run is one. It has a session of its own, and whatever
+// asks how its task does passes over it.
+func (r Run) Rehearsal() bool { return r.HasMark(MarkRehearsal) }
 
 // Trigger is what started a run.
 type Trigger string
@@ -104,6 +116,7 @@ const (
 	MarkInvalidOutput    = "invalid_output"     // the answer does not fit output_schema
 	MarkUntrusted        = "untrusted_input"    // an untrusted result was read
 	MarkUsageEstimated   = "usage_estimated"    // the vendor did not count; what is booked is an estimate
+	MarkRehearsal        = "rehearsal"          // played a script instead of its model
 	MarkCallAsText       = "call_as_text"       // the model wrote its calls as text, also after it was told
 )
 

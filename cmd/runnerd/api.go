@@ -16,6 +16,7 @@ import (
 	"runnerd/config"
 	"runnerd/connector"
 	"runnerd/control"
+	"runnerd/llm/scripted"
 	"runnerd/sqldb"
 	"runnerd/systemd"
 	"runnerd/task"
@@ -97,11 +98,16 @@ func connectorRows(states []connector.State) []control.ConnectorRow {
 
 // startManual queues a run that a person asked for, of the files as they are on
 // disk: who has just saved one means that.
-func (h *house) startManual(ctx context.Context, id string) (task.Run, error) {
+func (h *house) startManual(ctx context.Context, id string, script task.Script) (task.Run, error) {
 	if err := h.reload(ctx); err != nil {
 		h.log.Error("reload", zap.Error(err))
 	}
-	return h.newManual(ctx, id)
+	if script != (task.Script{}) {
+		if _, err := scripted.Parse(script.Name, []byte(script.Text)); err != nil {
+			return task.Run{}, &control.Error{Status: http.StatusUnprocessableEntity, Code: control.CodeInvalidValue, Message: err.Error()}
+		}
+	}
+	return h.newManual(ctx, id, script)
 }
 
 func (h *house) reloadView(ctx context.Context, empty bool) (control.ReloadView, error) {

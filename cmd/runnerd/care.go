@@ -151,6 +151,9 @@ func (h *house) rested(ctx context.Context, runID string) {
 	}
 	h.partners.wake()
 	h.lookAtOpenApprovals(ctx)
+	if run.Rehearsal() {
+		return // nobody hears of it
+	}
 	h.noteBudget(ctx, run)
 	h.care.board.Ended(run)
 	if run.Delivery == task.DeliveryPending {
@@ -270,7 +273,7 @@ func (h *house) lookAtOpenApprovals(ctx context.Context) {
 }
 
 func (h *house) lookAtApprovals(ctx context.Context) {
-	pending, err := h.main.Approvals(ctx, db.ApprovalFilter{States: []task.ApprovalState{task.ApprovalPending}, Limit: 1000})
+	pending, err := h.main.Approvals(ctx, db.ApprovalFilter{States: []task.ApprovalState{task.ApprovalPending}, Counted: true, Limit: 1000})
 	if err != nil {
 		h.log.Error("approvals not read", zap.Error(err))
 		return
@@ -291,7 +294,7 @@ func (h *house) connectorNotice(id, text string) {
 // the run as it stands then. It is for a process in which the daemon's parts do
 // not run, before the exit code is known.
 func (h *house) deliverNow(ctx context.Context, run task.Run) (task.Run, error) {
-	if !run.Execution.Finished() {
+	if !run.Execution.Finished() || run.Rehearsal() {
 		return run, nil
 	}
 	if run.Delivery == task.DeliveryPending {

@@ -195,7 +195,7 @@ func openTest(t *testing.T, a *app) *house {
 // runTest runs a task by hand, to its end.
 func runTest(t *testing.T, h *house, id string) task.Run {
 	t.Helper()
-	run, err := h.newManual(t.Context(), id)
+	run, err := h.newManual(t.Context(), id, task.Script{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,6 @@ import (
 // models opens models by name and keeps each until its entry changes.
 type models struct {
 	provider provider.Options
-	// script, if set, stands in for every model: `run --script`.
-	script string
 
 	mu    sync.Mutex
 	specs map[string]task.ModelSpec
@@ -44,9 +42,6 @@ func (m *models) Model(_ context.Context, name string) (llm.Model, task.ModelSpe
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	spec, ok := m.specs[name]
-	if m.script != "" {
-		return m.rehearsal(spec)
-	}
 	if !ok {
 		return nil, task.ModelSpec{}, fmt.Errorf("no such model in models.yaml")
 	}
@@ -61,18 +56,18 @@ func (m *models) Model(_ context.Context, name string) (llm.Model, task.ModelSpe
 	return model, spec, nil
 }
 
-// rehearsal is the script, with the limits of the model that it stands in for.
-func (m *models) rehearsal(spec task.ModelSpec) (llm.Model, task.ModelSpec, error) {
-	spec.Name, spec.Provider, spec.Script, spec.Fallback = "script", "scripted", m.script, nil
+// Rehearsal implements agentloop.Models.
+func (m *models) Rehearsal(_ context.Context, name string, script task.Script) (llm.Model, task.ModelSpec, error) {
+	parsed, err := scripted.Parse(script.Name, []byte(script.Text))
+	if err != nil {
+		return nil, task.ModelSpec{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	spec := m.specs[name]
+	spec.Name, spec.Provider, spec.Fallback = "script", provider.Scripted, nil
 	if spec.ToolMode == "" {
 		spec.ToolMode = "auto"
 	}
-	if o, ok := m.open[m.script]; ok {
-		return o.model, spec, nil
-	}
-	model, err := scripted.Open(m.script)
-	if err == nil {
-		m.open[m.script] = openModel{model: model}
-	}
-	return model, spec, err
+	return scripted.New(parsed), spec, nil
 }

@@ -18,12 +18,13 @@ import (
 
 // throughDaemon has the running daemon run the task and follows it, with the same
 // output and exit codes as a run in this process.
-func (c runCmd) throughDaemon(ctx context.Context, a *app) error {
-	if c.Script != "" {
-		return usage("--script rehearses in this process, but a daemon holds %s; stop it, or give --state another directory", a.StateDir)
-	}
+func (c runCmd) throughDaemon(ctx context.Context, a *app, script task.Script) error {
 	client := a.client()
-	row, err := client.Start(ctx, c.Task)
+	start := client.Start
+	if script != (task.Script{}) {
+		start = func(ctx context.Context, id string) (control.RunRow, error) { return client.Rehearse(ctx, id, script) }
+	}
+	row, err := start(ctx, c.Task)
 	if errors.Is(err, control.ErrNoDaemon) {
 		return a.unheard(a.daemon().PID)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"path/filepath"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,7 +18,7 @@ import (
 
 type runCmd struct {
 	Task   string `arg:"" help:"Task to run now."`
-	Script string `help:"Rehearse: play this scripted model instead of the task's. No tokens are spent, but what it calls is really called, as policy allows." type:"existingfile" placeholder:"FILE"`
+	Script string `help:"Rehearse: play this script instead of the task's model, in a session that is thrown away. Nothing is booked, delivered or told to anybody, but what it calls is really called, as policy allows." type:"existingfile" placeholder:"FILE"`
 	JSON   bool   `help:"Print the run as JSON at the end instead of its progress."`
 }
 
@@ -30,24 +29,35 @@ func (runCmd) Help() string {
 }
 
 func (c runCmd) Run(ctx context.Context, a *app) error {
-	if c.Script != "" { // before a run is on record
-		if _, err := scripted.Open(c.Script); err != nil {
-			return &exit{task.ExitUsage, err}
-		}
+	script, err := c.script() // before a run is on record
+	if err != nil {
+		return &exit{task.ExitUsage, err}
 	}
 	h, err := a.openHouse(ctx, quiet(a))
 	var held *sqldb.HeldError
 	if errors.As(err, &held) || a.instead(ctx, err) != nil {
-		return c.throughDaemon(ctx, a)
+		return c.throughDaemon(ctx, a, script)
 	}
 	if err != nil {
 		return err
 	}
-	run, err := c.here(ctx, a, h)
+	run, err := c.here(ctx, a, h, script)
 	if err = errors.Join(err, h.close()); err != nil {
 		return err
 	}
 	return ended(run)
+}
+
+// script reads the script that is to be played; the zero Script if there is none.
+func (c runCmd) script() (task.Script, error) {
+	if c.Script == "" {
+		return task.Script{}, nil
+	}
+	text, err := scripted.Read(c.Script)
+	if err == nil {
+		_, err = scripted.Parse(c.Script, text)
+	}
+	return task.Script{Name: c.Script, Text: string(text)}, err
 }
 
 // ended turns a run's status into the exit code.
@@ -69,20 +79,17 @@ func quiet(a *app) io.Writer {
 
 // here runs the task in this process: the same loop, stores and policy as the
 // daemon's.
-func (c runCmd) here(ctx context.Context, a *app, h *house) (task.Run, error) {
+func (c runCmd) here(ctx context.Context, a *app, h *house, script task.Script) (task.Run, error) {
 	var stored *sqldb.Error
 	if err := h.reload(ctx); errors.As(err, &stored) {
 		return task.Run{}, err
 	} else if err != nil {
 		return task.Run{}, a.unread(err)
 	}
-	if c.Script != "" {
-		h.models.script, _ = filepath.Abs(c.Script)
-	}
 	if err := h.recoverRuns(ctx); err != nil {
 		return task.Run{}, err
 	}
-	run, err := h.newManual(ctx, c.Task)
+	run, err := h.newManual(ctx, c.Task, script)
 	if err != nil {
 		return run, refused(err)
 	}
@@ -105,8 +112,9 @@ func (c runCmd) here(ctx context.Context, a *app, h *house) (task.Run, error) {
 	return run, nil
 }
 
-// newManual stores a run that a person started, as queued.
-func (h *house) newManual(ctx context.Context, id string) (task.Run, error) {
+// newManual stores a run that a person started, as queued. With a script it is a
+// rehearsal.
+func (h *house) newManual(ctx context.Context, id string, script task.Script) (task.Run, error) {
 	set := h.applied.Load()
 	t, ok := set.Tasks[id]
 	if !ok {
@@ -122,7 +130,7 @@ func (h *house) newManual(ctx context.Context, id string) (task.Run, error) {
 	now := time.Now()
 	run := task.Run{
 		ID: newID(), Task: id, Session: t.Task.SessionID(), Revision: revision, Due: now, Trigger: task.TriggerManual,
-		Attempt: 1, NotBefore: now, Execution: task.Queued, Delivery: task.DeliveryNone, CreatedAt: now,
+		Attempt: 1, NotBefore: now, Execution: task.Queued, Delivery: task.DeliveryNone, CreatedAt: now, Script: script,
 	}
 	return run, h.main.InsertManual(ctx, run)
 }

@@ -218,7 +218,7 @@ func TestManualRunIsOfTheNewestFile(t *testing.T) {
 	a := testApp(t, noteFiles(1))
 	h := openTest(t, a)
 	writeFile("tasks/edit.md", "---\ntools: []\n---\nThe newest prompt.\n")(t, h)
-	run, err := h.startManual(t.Context(), "edit")
+	run, err := h.startManual(t.Context(), "edit", task.Script{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestManualRunIsOfTheNewestFile(t *testing.T) {
 		t.Errorf("the run has the prompt %q (%v)", spec.Prompt, err)
 	}
 	writeFile("tasks/more.md", "---\ntools: []\n---\nOne more.\n")(t, h)
-	if _, err := h.startManual(t.Context(), "more"); err != nil {
+	if _, err := h.startManual(t.Context(), "more", task.Script{}); err != nil {
 		t.Errorf("a task whose file was just written: %v", err)
 	}
 }

@@ -167,6 +167,17 @@ func (w *World) Model(_ context.Context, name string) (llm.Model, task.ModelSpec
 	return w.model, spec, nil
 }
 
+// Rehearsal implements agentloop.Models.
+func (w *World) Rehearsal(_ context.Context, name string, script task.Script) (llm.Model, task.ModelSpec, error) {
+	spec := w.Spec
+	spec.Name = name
+	parsed, err := scripted.Parse(script.Name, []byte(script.Text))
+	if err != nil {
+		return nil, spec, err
+	}
+	return scripted.New(parsed), spec, nil
+}
+
 // Use makes m the model.
 func (w *World) Use(m llm.Model) {
 	w.mu.Lock()

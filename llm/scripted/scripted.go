@@ -23,7 +23,9 @@ package scripted
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -39,9 +41,11 @@ const MaxSize = 1 << 20
 
 // Model plays a script. It is safe for concurrent use.
 type Model struct {
-	script *Script
+	path string // of a model that follows its file
 
 	mu     sync.Mutex
+	script *Script
+	read   string              // content of the file when it was looked at last
 	played map[string]failures // by run
 }
 
@@ -57,24 +61,55 @@ func New(script *Script) *Model {
 	return &Model{script: script, played: map[string]failures{}}
 }
 
-// Open reads and parses a script. Its error names each place that is wrong.
+// Open reads and parses a script. Its error names each place that is wrong. The
+// model plays the file as it is at each call: an edit counts at the next turn, and a
+// file that cannot be played leaves the last one that could in force.
 func Open(path string) (*Model, error) {
-	info, err := os.Stat(path)
+	data, err := Read(path)
 	if err != nil {
-		return nil, fmt.Errorf("read script: %w", err)
-	}
-	if info.Size() > MaxSize {
-		return nil, fmt.Errorf("read script %s: %d bytes, at most %d are allowed", path, info.Size(), MaxSize)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read script: %w", err)
+		return nil, err
 	}
 	script, err := Parse(path, data)
 	if err != nil {
 		return nil, err
 	}
-	return New(script), nil
+	m := New(script)
+	m.path, m.read = path, string(data)
+	return m, nil
+}
+
+// Read reads the file of a script, which is no longer than MaxSize.
+func Read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read script: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("read script %s: %w", path, err)
+	}
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("read script %s: more than %d bytes are not allowed", path, MaxSize)
+	}
+	return data, nil
+}
+
+// newest is the script as its file is now, or the last one that could be played.
+func (m *Model) newest() *Script {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.path == "" {
+		return m.script
+	}
+	data, err := Read(m.path)
+	if err != nil || string(data) == m.read {
+		return m.script
+	}
+	m.read = string(data)
+	if script, err := Parse(m.path, data); err == nil {
+		m.script = script
+	}
+	return m.script
 }
 
 // Next plays the turn that the transcript calls for.
@@ -86,11 +121,12 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 		return nil, err
 	}
 	run, step := position(req.Messages)
-	t, err := m.turn(run, step)
+	script := m.newest()
+	t, err := m.turn(script, run, step)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.script.check(t, req); err != nil {
+	if err := script.check(t, req); err != nil {
 		return nil, err
 	}
 	if err := wait(ctx, t.Delay); err != nil {
@@ -131,18 +167,18 @@ func position(msgs []task.Message) (run string, step int) {
 
 // turn is what comes after step answers, with the errors that stand before that
 // answer played first.
-func (m *Model) turn(run string, step int) (*Turn, error) {
+func (m *Model) turn(script *Script, run string, step int) (*Turn, error) {
 	m.mu.Lock()
 	failed := m.played[run]
 	m.mu.Unlock()
 	if failed.step != step {
 		failed.n = 0
 	}
-	if t := m.script.at(step, failed.n); t != nil {
+	if t := script.at(step, failed.n); t != nil {
 		return t, nil
 	}
 	return nil, &llm.Error{Kind: llm.Script, Message: fmt.Sprintf(
-		"%s: the script has no turn %d: add one, or say `loop: last`", m.script.File, step+1)}
+		"%s: the script has no turn %d: add one, or say `loop: last`", script.File, step+1)}
 }
 
 func (m *Model) count(run string, step int) {
