@@ -53,10 +53,11 @@ func (c approvalsListCmd) Run(ctx context.Context, a *app) error {
 		text.Fprintf(a.out, "Nothing waits for approval.\n")
 		return nil
 	}
+	zones := a.zones(ctx)
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
 	text.Fprintf(w, "APPROVAL\tTASK\tTOOL\tCLASS\tSTATE\tEXPIRES\tARGUMENTS\n")
 	for _, r := range rows {
-		text.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\t%s\t%s\n", r.ID, r.Task, r.Connector, r.Tool, r.Class, r.State, when(r.ExpiresAt), oneLine(r.Preview, 100))
+		text.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\t%s\t%s\n", r.ID, r.Task, r.Connector, r.Tool, r.Class, r.State, dayAndTime(r.ExpiresAt, zones(r.Task)), oneLine(r.Preview, 100))
 	}
 	return w.Flush()
 }
@@ -67,13 +68,6 @@ func (c approvalsListCmd) state() string {
 		return "all"
 	}
 	return string(task.ApprovalPending)
-}
-
-func when(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.Local().Format("2006-01-02 15:04")
 }
 
 type approvalsShowCmd struct {
@@ -97,7 +91,7 @@ func (c approvalsShowCmd) Run(ctx context.Context, a *app) error {
 		return writeJSON(a.out, v)
 	}
 	text.Fprintf(a.out, "approval   %s (%s)\nrun        %s of task %s\ncall       %s/%s, class %s\nexpires    %s\nsha256     %s\narguments  %d bytes, sent exactly as they are:\n%s\n",
-		v.ID, v.State, v.Run, v.Task, v.Connector, v.Tool, v.Class, when(v.ExpiresAt), v.ArgsHash, v.ArgumentsBytes, text.Escape(ap.Arguments))
+		v.ID, v.State, v.Run, v.Task, v.Connector, v.Tool, v.Class, dayAndTime(v.ExpiresAt, a.zones(ctx)(v.Task)), v.ArgsHash, v.ArgumentsBytes, text.Escape(ap.Arguments))
 	if v.State == task.ApprovalPending {
 		text.Fprintf(a.out, "\n  %s approve %s     lets this one call go, once\n  %s deny %s\n", a.again(), v.ID, a.again(), v.ID)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,23 +170,49 @@ func (c runsCmd) Run(ctx context.Context, a *app) error {
 	if c.JSON {
 		return writeJSON(a.out, runs)
 	}
-	zone, err := a.zone(a.getenv)
-	if err != nil {
-		return &exit{task.ExitUsage, err}
-	}
+	zones := a.zones(ctx)
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
 	text.Fprintf(w, "RUN\tTASK\tDUE\tTRIGGER\tSTATUS\tTOKENS\tREASON\n")
 	for _, r := range runs {
-		text.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.Task, dayAndTime(r.Due, zone), r.Trigger, r.Status, orZero(r.Tokens), oneLine(r.Reason, 90))
+		text.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.Task, dayAndTime(r.Due, zones(r.Task)), startedBy(r), r.Status, orZero(r.Tokens), oneLine(r.Reason, 90))
 	}
 	return w.Flush()
 }
 
+// startedBy is what started a run, or that it is a rehearsal.
+func startedBy(r control.RunRow) string {
+	if slices.Contains(r.Marks, task.MarkRehearsal) {
+		return "rehearsal"
+	}
+	return string(r.Trigger)
+}
+
+// dayAndTime shows an instant in a zone, with the offset, so that it cannot be taken
+// for another.
 func dayAndTime(t *time.Time, zone *time.Location) string {
 	if t == nil {
 		return "-"
 	}
-	return t.In(zone).Format(time.DateTime)
+	return t.In(zone).Format("2006-01-02 15:04:05 -07:00")
+}
+
+// zones tells the zone of a task, by which all that is shown of its runs goes. A task
+// that is not there any more has the daemon's.
+func (a *app) zones(ctx context.Context) func(id string) *time.Location {
+	own := a.ownZone()
+	rows, err := tasksCmd{}.rows(ctx, a)
+	if err != nil {
+		return func(string) *time.Location { return own }
+	}
+	return func(id string) *time.Location {
+		i, ok := slices.BinarySearchFunc(rows, id, func(r control.TaskRow, id string) int { return strings.Compare(r.ID, id) })
+		if ok && rows[i].Timezone != "" {
+			if zone, err := time.LoadLocation(rows[i].Timezone); err == nil {
+				return zone
+			}
+		}
+		return own
+	}
 }
 
 func orZero(n *int64) int64 {
@@ -223,7 +250,7 @@ func (c showCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return noRun(c.Run_, err)
 		}
-		return c.print(a, v)
+		return c.print(ctx, a, v)
 	}
 	if err != nil {
 		return err
@@ -244,31 +271,28 @@ func (c showCmd) show(ctx context.Context, a *app, main *db.DB) error {
 	if err != nil {
 		return err
 	}
-	if err := c.print(a, control.NewRunView(run, msgs, receipts)); err != nil || c.JSON {
+	if err := c.print(ctx, a, control.NewRunView(run, msgs, receipts)); err != nil || c.JSON {
 		return err
 	}
 	return printDeliveries(ctx, a, main, run)
 }
 
-func (c showCmd) print(a *app, v control.RunView) error {
+func (c showCmd) print(ctx context.Context, a *app, v control.RunView) error {
 	if c.JSON {
 		return writeJSON(a.out, v)
 	}
-	zone, err := a.zone(a.getenv)
-	if err != nil {
-		return &exit{task.ExitUsage, err}
-	}
+	zone := a.zones(ctx)(v.Run.Task)
 	p := newPrinter(a.out, zone)
 	p.whole = !c.Short
 	run, msgs, receipts := v.Run, v.Messages, []task.Receipt{}
 	for _, r := range v.Receipts {
 		receipts = append(receipts, receiptOf(r))
 	}
-	text.Fprintf(a.out, "run %s of task %s, %s", run.ID, run.Task, run.Trigger)
+	text.Fprintf(a.out, "run %s of task %s, %s", run.ID, run.Task, startedBy(run))
 	if run.Trigger != task.TriggerManual && run.Due != nil {
-		text.Fprintf(a.out, ", due %s", run.Due.In(zone).Format(time.RFC3339))
+		text.Fprintf(a.out, ", due %s", dayAndTime(run.Due, zone))
 	}
-	text.Fprintf(a.out, ", attempt %d\n\n", run.Attempt)
+	text.Fprintf(a.out, ", attempt %d; times are of %s, %s\n\n", run.Attempt, zone, dayAndTime(cmp.Or(run.StartedAt, run.Due), zone))
 	p.messages(msgs, receipts)
 	for _, rc := range receipts {
 		if rc.Decision == task.DecisionPark && !answered(msgs, rc) {
@@ -336,10 +360,7 @@ func (c whyCmd) Run(ctx context.Context, a *app) error {
 	if len(rows) == 0 {
 		return c.nothing(ctx, a)
 	}
-	zone, err := a.zone(a.getenv)
-	if err != nil {
-		return &exit{task.ExitUsage, err}
-	}
+	zone := a.zones(ctx)(c.Task)
 	for _, o := range rows {
 		text.Fprintf(a.out, "%s\n", whySentence(o, zone))
 	}

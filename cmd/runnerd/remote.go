@@ -35,7 +35,7 @@ func (c runCmd) throughDaemon(ctx context.Context, a *app, script task.Script) e
 	if c.JSON {
 		p.w = io.Discard
 	}
-	text.Fprintf(p.w, "run %s of task %s\n", row.ID, row.Task)
+	text.Fprintf(p.w, "run %s of task %s%s\n", row.ID, row.Task, c.played())
 	run, err := a.follow(ctx, client, row.ID, p)
 	if errors.Is(err, context.Canceled) {
 		_, cerr := client.Cancel(context.WithoutCancel(ctx), row.ID, "interrupted by a signal")

@@ -60,6 +60,14 @@ func (c runCmd) script() (task.Script, error) {
 	return task.Script{Name: c.Script, Text: string(text)}, err
 }
 
+// played says that the run is no real one.
+func (c runCmd) played() string {
+	if c.Script == "" {
+		return ""
+	}
+	return ", a rehearsal with " + c.Script
+}
+
 // ended turns a run's status into the exit code.
 func ended(run task.Run) error {
 	if code := run.Status().ExitCode(); code != task.ExitOK {
@@ -97,7 +105,7 @@ func (c runCmd) here(ctx context.Context, a *app, h *house, script task.Script) 
 	if c.JSON {
 		p.w = io.Discard
 	}
-	text.Fprintf(p.w, "run %s of task %s\n", run.ID, run.Task)
+	text.Fprintf(p.w, "run %s of task %s%s\n", run.ID, run.Task, c.played())
 	if run, err = h.finish(ctx, run.ID, p); err != nil {
 		return run, err
 	}

@@ -89,7 +89,7 @@ func Read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("read script %s: %w", path, err)
 	}
 	if len(data) > MaxSize {
-		return nil, fmt.Errorf("read script %s: more than %d bytes are not allowed", path, MaxSize)
+		return nil, fmt.Errorf("read script %s: at most %d bytes are allowed", path, MaxSize)
 	}
 	return data, nil
 }
