@@ -12,23 +12,35 @@ import (
 	"unicode/utf16"
 )
 
-// forms lists what a secret looks like in the texts that programs write. Some
-// may be equal to each other or shorter than a pattern may be.
+// forms lists what a secret looks like in the texts that programs write, beside
+// its codedForms. Some may be equal to each other or shorter than a pattern may be.
 func forms(value string) []string {
-	bases := []string{value}
-	if trimmed := strings.TrimSpace(value); len(trimmed) >= MinLength && trimmed != value {
-		bases = append(bases, trimmed) // a credential file's last newline
-	}
 	var all []string
-	for _, v := range bases {
+	for _, v := range bases(value) {
 		all = append(all, v)
 		all = append(all, jsonForms(v)...)
 		all = append(all, urlForms(v)...)
-		all = append(all, base64Forms(v)...)
-		h := hex.EncodeToString([]byte(v))
-		all = append(all, h, strings.ToUpper(h), html.EscapeString(v))
+		all = append(all, html.EscapeString(v))
 	}
 	return append(all, keyLines(value)...)
+}
+
+// bases are a value and, without a credential file's last newline, itself.
+func bases(value string) []string {
+	if trimmed := strings.TrimSpace(value); len(trimmed) >= MinLength && trimmed != value {
+		return []string{value, trimmed}
+	}
+	return []string{value}
+}
+
+// codedForms are those that look like no words: base64 and hex.
+func codedForms(value string) []string {
+	var all []string
+	for _, v := range bases(value) {
+		h := hex.EncodeToString([]byte(v))
+		all = append(append(all, base64Forms(v)...), h, strings.ToUpper(h))
+	}
+	return all
 }
 
 // minKeyLine is the length from which one line of a secret of several counts as

@@ -7,8 +7,9 @@ import (
 
 // pattern is one form of one secret.
 type pattern struct {
-	text string
-	name string
+	text  string
+	name  string
+	joins bool // it is looked for across line ends too
 }
 
 // window is how many bytes of a pattern choose its bucket. No pattern is shorter
@@ -33,12 +34,13 @@ func newIndex(secrets []Secret) *index {
 	x := &index{buckets: map[string][]*pattern{}}
 	known := map[string]bool{}
 	for _, s := range secrets {
-		for _, form := range forms(s.Value) {
+		coded := codedForms(s.Value)
+		for i, form := range append(coded, forms(s.Value)...) {
 			if len(form) < window || known[form] {
 				continue
 			}
 			known[form] = true
-			x.add(&pattern{text: form, name: s.Name})
+			x.add(&pattern{text: form, name: s.Name, joins: i < len(coded) || len(form) >= minPlain})
 		}
 	}
 	for _, b := range x.buckets { // the longest first
@@ -66,12 +68,16 @@ func (x *index) may(data []byte, i int) bool {
 	return x.pairs[pair>>3]&(1<<(pair&7)) != 0
 }
 
-// match returns the longest pattern that stands at the beginning of data.
-func (x *index) match(data []byte) *pattern {
+// match returns the longest pattern that stands at the beginning of data, of those
+// that are looked for across line ends if it is joined.
+func (x *index) match(data []byte, joined bool) *pattern {
 	if len(data) < window {
 		return nil
 	}
 	for _, p := range x.buckets[string(data[:window])] {
+		if joined && !p.joins {
+			continue
+		}
 		if len(p.text) <= len(data) && string(data[:len(p.text)]) == p.text {
 			return p
 		}
@@ -96,7 +102,7 @@ func (x *index) first(data []byte) *pattern {
 		if !x.may(data, i) {
 			continue
 		}
-		if p := x.match(data[i:]); p != nil {
+		if p := x.match(data[i:], false); p != nil {
 			return p
 		}
 	}

@@ -2,7 +2,8 @@
 // [redacted:NAME]. Whoever writes a transcript, a log line, an audit record or
 // a delivery passes the text through a Set first (DESIGN, promise 7). A secret
 // is found as it is and in the forms in which programs pass it on: base64,
-// percent-encoding, JSON strings and hex.
+// percent-encoding, JSON strings and hex, also where such a form is wrapped into
+// lines or escaped again. A stream is searched for forms that are not wrapped.
 package redact
 
 import (
@@ -81,16 +82,16 @@ func (s *Set) Text(text string) string {
 		return text
 	}
 	data := []byte(text)
-	if x.first(data) == nil {
-		return text
+	if clean := redacted(x, data); len(clean) != len(data) || string(clean) != text {
+		return string(clean)
 	}
-	return string(redacted(x, data))
+	return text
 }
 
 // Bytes returns data without secrets; data itself if it holds none.
 func (s *Set) Bytes(data []byte) []byte {
 	x := s.load()
-	if x == nil || x.first(data) == nil {
+	if x == nil {
 		return data
 	}
 	return redacted(x, data)
@@ -106,11 +107,17 @@ func (s *Set) Find(text string) string {
 	if p := x.first([]byte(text)); p != nil {
 		return p.name
 	}
+	if hits := x.hits([]byte(text)); len(hits) > 0 {
+		return hits[0].name
+	}
 	return ""
 }
 
+// redacted is data without secrets; data itself if it holds none.
 func redacted(x *index, data []byte) []byte {
-	var c cutter
-	out := c.feed(nil, x, data)
-	return c.finish(out, x)
+	if x.first(data) != nil {
+		var c cutter
+		data = c.finish(c.feed(nil, x, data), x)
+	}
+	return x.clear(data)
 }

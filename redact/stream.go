@@ -42,7 +42,7 @@ func (c *cutter) decide(out []byte, x *index, last bool) []byte {
 		if !last && len(c.held)-i < x.longest && x.begins(c.held[i:]) {
 			break
 		}
-		p := x.match(c.held[i:])
+		p := x.match(c.held[i:], false)
 		if p == nil {
 			continue
 		}
