@@ -180,9 +180,9 @@ func (p *parsed) checkConnectorReferences(at []string, k connectorKeys) {
 	p.reference(below(at, "command"), k.Command, forPath)
 	p.reference(below(at, "cwd"), k.Cwd, forPath)
 	p.reference(below(at, "root"), k.Root, forPath)
-	p.reference(below(at, "url"), k.URL, forSecret)
+	p.address(below(at, "url"), k.URL)
 	for i, arg := range values(k.Args) {
-		p.reference(below(at, "args", fmt.Sprint(i)), arg, forSecret)
+		p.argument(below(at, "args", fmt.Sprint(i)), arg)
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -130,6 +131,33 @@ func (p *parsed) reference(at []string, s string, why purpose) {
 		}
 	}
 	p.refs = append(p.refs, reference{p.tree.at(at...), s, why})
+}
+
+// argument is reference for a part of a command line, which is no place for a
+// secret: any process of the machine may read it.
+func (p *parsed) argument(at []string, s string) {
+	p.reference(at, s, forSecret)
+	if holdsCredential(s) {
+		p.warn(at, "a credential in an argument: other processes of this machine can read a command line (/proc/PID/cmdline)", "",
+			"pass it under env: where there is one, or as the path of a file")
+	}
+}
+
+// address is reference for a URL, whose query is written to logs on its way.
+func (p *parsed) address(at []string, s string) {
+	p.reference(at, s, forSecret)
+	if _, query, found := strings.Cut(s, "?"); found && holdsCredential(query) {
+		p.warn(at, "a credential in a query: servers and proxies on the way log addresses", "", "send it under headers: if the server takes it there")
+	}
+}
+
+// holdsCredential tells whether a reference in s is a secret: a credential, or a
+// variable by its name.
+func holdsCredential(s string) bool {
+	segs, err := splitReferences(s, false)
+	return err == nil && slices.ContainsFunc(segs, func(g segment) bool {
+		return g.kind == "credential" || g.kind == "env" && keyNames.MatchString(g.name)
+	})
 }
 
 // promptReferences checks a prompt. A credential there would be stored and sent

@@ -314,7 +314,7 @@ func (p *parsed) checkCommand(at []string, argv []string) {
 		p.complain(at, "empty command", "program and arguments", "")
 	}
 	for i, arg := range argv {
-		p.reference(below(at, fmt.Sprint(i)), arg, forSecret)
+		p.argument(below(at, fmt.Sprint(i)), arg)
 	}
 }
 
