@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -150,14 +149,26 @@ func orText(s, other string) string {
 // readingPolicy lets read use the policy database; if there is none yet nothing
 // is read.
 func (a *app) readingPolicy(ctx context.Context, read func(*taskpolicy.Store) error) error {
-	if _, err := os.Stat(a.PolicyDatabase); !sqldb.IsPostgres(a.PolicyDatabase) && errors.Is(err, fs.ErrNotExist) {
+	rules, err := openPolicy(ctx, a.PolicyDatabase)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: a.PolicyDatabase})
 	if err != nil {
 		return err
 	}
 	return errors.Join(read(rules), rules.Close())
+}
+
+// openPolicy opens a policy database that is there, and makes none: fs.ErrNotExist.
+func openPolicy(ctx context.Context, dsn string) (*taskpolicy.Store, error) {
+	s, err := sqldb.Look(ctx, dsn, taskpolicy.Kind)
+	if err != nil {
+		return nil, err
+	}
+	if !s.There {
+		return nil, fmt.Errorf("there is no policy database yet: %w", fs.ErrNotExist)
+	}
+	return taskpolicy.Open(ctx, taskpolicy.Options{DSN: dsn})
 }
 
 type auditVerifyCmd struct {

@@ -16,9 +16,7 @@ import (
 	"runnerd/control"
 	"runnerd/db"
 	"runnerd/procgroup"
-	"runnerd/sqldb"
 	"runnerd/task"
-	"runnerd/taskpolicy"
 	"runnerd/text"
 )
 
@@ -158,10 +156,10 @@ func (a *app) examineMain(ctx context.Context) finding {
 }
 
 func (a *app) examinePolicy(ctx context.Context) finding {
-	if _, err := os.Stat(a.PolicyDatabase); !sqldb.IsPostgres(a.PolicyDatabase) && err != nil {
+	rules, err := openPolicy(ctx, a.PolicyDatabase)
+	if errors.Is(err, fs.ErrNotExist) {
 		return finding{"policy database", sound, "will be made at the first start"}
 	}
-	rules, err := taskpolicy.Open(ctx, taskpolicy.Options{DSN: a.PolicyDatabase})
 	if err != nil {
 		return finding{"policy database", fault, err.Error()}
 	}
