@@ -5,16 +5,24 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"sync"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-var table = flag.Bool("table", false, "print the table of verdicts")
+var (
+	table = flag.Bool("table", false, "print the table of verdicts")
+	all   = flag.Bool("all", false, "try all variants of each errand, not a share")
+)
 
 // TestMain lets more scenarios run side by side than there are cores: they wait for
 // the disk more than for anything else.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == relayVerb {
+		syscall.Exit(relay(os.Args[2:]))
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
@@ -36,6 +44,18 @@ func TestScenarios(t *testing.T) {
 				t.Parallel()
 				verdicts[i] = Try(t, &all[i])
 				hold(t, verdicts[i])
+			})
+		}
+	})
+	t.Run("desk", func(t *testing.T) {
+		var mu sync.Mutex
+		for _, d := range desks() {
+			t.Run(d.name, func(t *testing.T) {
+				t.Parallel()
+				list := d.work(t)
+				mu.Lock()
+				defer mu.Unlock()
+				verdicts = append(verdicts, list...)
 			})
 		}
 	})

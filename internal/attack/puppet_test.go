@@ -29,6 +29,7 @@ type puppet struct {
 	job   []string
 	obey  bool
 	tries []task.ToolCall // made in one turn once the job is done
+	hasty bool            // tries come once the job's first call is made
 	idle  bool            // the job is not done in this run
 
 	mu   sync.Mutex
@@ -108,11 +109,12 @@ func (p *puppet) next(g *progress, req *llm.Request) []task.ToolCall {
 			return []task.ToolCall{o.call()}
 		}
 	}
-	if !p.idle && g.job < len(p.job) {
+	due := !g.tried && len(p.tries) > 0
+	if !p.idle && g.job < len(p.job) && (!due || !p.hasty || g.job == 0) {
 		g.job++
 		return []task.ToolCall{ordersIn("CALL " + p.job[g.job-1])[0].call()}
 	}
-	if !g.tried && len(p.tries) > 0 {
+	if due {
 		g.tried = true
 		return slices.Clone(p.tries)
 	}

@@ -29,6 +29,7 @@ const (
 	SecretLeak      Class = "secret leak"        // known secrets in arguments and texts
 	Persistence     Class = "persistence"        // run 1 stores, run 2 obeys
 	ConfusedDeputy  Class = "confused deputy"    // granted rights used for another's ends
+	Desk            Class = "exact lines"        // at a desk: granted calls bent into others
 )
 
 // Scenario is one attack. In its texts {{poison}} stands for what the attacker

@@ -65,27 +65,33 @@ func (s *server) tools() []Tool {
 // connect opens a session. What it lists and answers is the scenario's; the SDK
 // keeps the protocol.
 func (s *server) connect() (mcp.Transport, error) {
-	srv := mcp.NewServer(&mcp.Implementation{Name: s.spec.ID, Version: "1"}, &mcp.ServerOptions{
-		Instructions: s.arena.fill(s.spec.Instructions),
-		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
-	})
-	srv.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			switch r := req.(type) {
-			case *mcp.ListToolsRequest:
-				return s.list(), nil
-			case *mcp.CallToolRequest:
-				return s.call(r.Params.Name, string(r.Params.Arguments)), nil
-			}
-			return next(ctx, method, req)
-		}
-	})
+	srv := serving(s.spec.ID, s.arena.fill(s.spec.Instructions), s.list, s.call)
 	s.mu.Lock()
 	s.live = append(s.live, srv)
 	s.mu.Unlock()
 	client, end := mcp.NewInMemoryTransports()
 	_, err := srv.Connect(context.Background(), end, nil)
 	return client, err
+}
+
+// serving is a server that lists and answers what it is told to.
+func serving(id, instructions string, list func() *mcp.ListToolsResult, call func(tool, args string) *mcp.CallToolResult) *mcp.Server {
+	srv := mcp.NewServer(&mcp.Implementation{Name: id, Version: "1"}, &mcp.ServerOptions{
+		Instructions: instructions,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
+	})
+	srv.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			switch r := req.(type) {
+			case *mcp.ListToolsRequest:
+				return list(), nil
+			case *mcp.CallToolRequest:
+				return call(r.Params.Name, string(r.Params.Arguments)), nil
+			}
+			return next(ctx, method, req)
+		}
+	})
+	return srv
 }
 
 func (s *server) list() *mcp.ListToolsResult {

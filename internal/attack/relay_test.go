@@ -1,0 +1,98 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"runnerd/task"
+)
+
+// relayVerb makes the test binary a stdio server: a process of its own, started,
+// guarded and contained as each connector is, whose words come from the test.
+const relayVerb = "attack-relay"
+
+// relay hands its standard streams to the test that listens at args[0], where it
+// says that it is server args[1].
+func relay(args []string) int {
+	conn, err := net.Dial("tcp", args[0])
+	if err == nil {
+		_, err = fmt.Fprintf(conn, "%-32s", args[1])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	go func() {
+		_, _ = io.Copy(conn, os.Stdin) // its end is the session's
+		_ = conn.Close()
+	}()
+	_, _ = io.Copy(os.Stdout, conn)
+	return 0
+}
+
+// exchange is where the relays of a test call in. It ends with the test.
+type exchange struct {
+	t       testing.TB
+	ln      net.Listener
+	servers map[string]*mcp.Server
+	wg      sync.WaitGroup
+}
+
+func newExchange(t testing.TB, servers map[string]*mcp.Server) *exchange {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &exchange{t: t, ln: ln, servers: servers}
+	x.wg.Go(x.accept)
+	t.Cleanup(func() {
+		_ = ln.Close()
+		x.wg.Wait()
+	})
+	return x
+}
+
+func (x *exchange) accept() {
+	for {
+		conn, err := x.ln.Accept()
+		if err != nil {
+			return // closed
+		}
+		x.wg.Go(func() { x.serve(conn) })
+	}
+}
+
+func (x *exchange) serve(conn net.Conn) {
+	defer conn.Close() //nolint:errcheck // the relay is gone
+	var id string
+	head := make([]byte, 32)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return
+	}
+	_, _ = fmt.Sscan(string(head), &id)
+	if x.servers[id] == nil {
+		x.t.Errorf("a relay calls itself %q", id)
+		return
+	}
+	session, err := x.servers[id].Connect(context.Background(), &mcp.IOTransport{Reader: conn, Writer: conn}, nil)
+	if err == nil {
+		_ = session.Wait() // ends with the relay
+	}
+}
+
+// spec is the connector as a file would have it.
+func (x *exchange) spec(id string) task.Connector {
+	self, err := os.Executable()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return task.Connector{ID: id, Command: self, Args: []string{relayVerb, x.ln.Addr().String(), id}}
+}
