@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"runnerd/confine"
 	"runnerd/procgroup"
 )
 
@@ -41,10 +43,8 @@ func (c *conn) command() (command, error) {
 		cmd.cache = filepath.Join(opts.CacheDir, c.id)
 	}
 	cmd.temp = filepath.Join(cmd.cache, "tmp")
-	for _, dir := range []string{cmd.home, cmd.cache, cmd.temp} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return command{}, fmt.Errorf("make its own directories: %w", err)
-		}
+	if err := c.makeOwn(cmd); err != nil {
+		return command{}, fmt.Errorf("make its own directories: %w", err)
 	}
 	cmd.dir = cmd.home
 	protected := slices.Clone(opts.Protected)
@@ -53,7 +53,7 @@ func (c *conn) command() (command, error) {
 			protected = append(protected, others)
 		}
 	}
-	cmd.walls = &procgroup.Walls{Protected: protected, Allowed: []string{cmd.home, cmd.cache}}
+	cmd.walls = &procgroup.Walls{Protected: protected, Allowed: []string{cmd.home, cmd.cache}, As: opts.As, Fettered: opts.Fettered}
 	var err error
 	if c.spec.Dir != "" {
 		if cmd.dir, err = c.resolvePath("cwd", c.spec.Dir); err != nil {
@@ -67,9 +67,81 @@ func (c *conn) command() (command, error) {
 		return command{}, err
 	}
 	if c.spec.Builtin != "" {
-		return c.builtin(cmd)
+		cmd, err = c.builtin(cmd)
+	} else {
+		cmd, err = c.external(cmd)
 	}
-	return c.external(cmd)
+	if err == nil && opts.Fettered {
+		cmd.walls.Writable = c.named(cmd)
+	}
+	return cmd, err
+}
+
+// makeOwn makes the directories that are a connector's own. One that runs as somebody
+// else gets them as theirs, and may go through what lies above.
+func (c *conn) makeOwn(cmd command) error {
+	opts := c.pool.opts
+	for _, dir := range []string{cmd.home, cmd.cache, cmd.temp} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if opts.As != nil {
+			if err := os.Chown(dir, int(opts.As.UID), int(opts.As.GID)); err != nil {
+				return err
+			}
+		}
+	}
+	if opts.As == nil {
+		return nil
+	}
+	for _, dir := range []string{opts.StateDir, filepath.Dir(cmd.home), cmp.Or(opts.CacheDir, cmd.home)} {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// systems are places that no connector's entry opens for a fettered one.
+var systems = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var/lib", "/var/spool", "/var/run"}
+
+// named are the places that a fettered connector may change: temporary ones, where it
+// starts, and what its entry names by an absolute path. Of a file that is not there
+// yet its directory is meant.
+func (c *conn) named(cmd command) []string {
+	places := []string{"/tmp", "/var/tmp"}
+	words := append([]string{cmd.dir}, cmd.args[1:]...)
+	for k := range c.spec.Env {
+		words = append(words, valueOf(cmd.env, k))
+	}
+	for _, w := range words {
+		if _, after, ok := strings.Cut(w, "="); ok && strings.HasPrefix(w, "-") {
+			w = after
+		}
+		if !filepath.IsAbs(w) {
+			continue
+		}
+		place := confine.Real([]string{w})[0]
+		if _, err := os.Stat(place); err != nil {
+			place = filepath.Dir(place)
+		}
+		above := func(s string) bool {
+			return place == "/" || s == place || strings.HasPrefix(s, place+"/") || strings.HasPrefix(place, s+"/")
+		}
+		if !slices.ContainsFunc(systems, above) {
+			places = append(places, place)
+		}
+	}
+	return places
+}
+
+func valueOf(env []string, key string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, key+"="); ok {
+			return v
+		}
+	}
+	return ""
 }
 
 // resolve replaces what a string of the spec refers to.

@@ -41,6 +41,12 @@ type Options struct {
 	// and credential directories. A child's own HOME and cache stay granted, those of
 	// others never are.
 	Protected []string
+	// As is who stdio connectors run as; nil is who we are. Fettered is for one who runs as
+	// root: no capabilities, unix sockets or devices, and nothing to change but its own
+	// directories, temporary ones, and what its entry names (cwd, root, absolute paths in
+	// args and env).
+	As       *procgroup.User
+	Fettered bool
 	// Starter starts stdio connectors; nil: one with the mark of StateDir.
 	Starter *procgroup.Starter
 	// Executable is what serves builtin connectors; empty: our own binary.

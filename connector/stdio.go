@@ -177,6 +177,10 @@ func (ch *child) explain(err error, spec task.Connector) error {
 	if e := ch.spoilt.Load(); e != nil {
 		return *e
 	}
+	var known *advised
+	if errors.As(err, &known) {
+		return err // it never began
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return advise("if it starts slowly, raise timeout.connect in connectors.yaml", "no answer in time: %w%s", err, words())
 	}

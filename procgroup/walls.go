@@ -60,13 +60,28 @@ type Walls struct {
 	// binary is always kept from being changed.
 	Protected []string `json:"protected"`
 	Allowed   []string `json:"allowed"`
+	// Fettered is for what runs as root: without capabilities, unix sockets and devices,
+	// and able to change only what Allowed and Writable name.
+	Fettered bool     `json:"fettered,omitempty"`
+	Writable []string `json:"writable,omitempty"`
+	// As is who the program runs as; nil is who we are.
+	As *User `json:"as,omitempty"`
 }
+
+// User is who a program runs as.
+type User struct{ UID, GID uint32 }
+
+// ErrNoFetters says that this kernel cannot hold what runs as root.
+var ErrNoFetters = errors.New("this kernel cannot hold a program that runs as root; name a user to run it as")
 
 // raised are walls that stand ready for a program to be started behind them.
 type raised struct {
 	fd    int // of the ruleset; -1: none
 	flags uint32
 	abi   int
+	// fettered and as are what the walls say.
+	fettered bool
+	as       *User
 }
 
 // raise makes what the kernel needs to know of w; nil are no walls.
@@ -82,7 +97,10 @@ func (w *Walls) raise() (raised, error) {
 	if err != nil {
 		return raised{}, fmt.Errorf("landlock: %w", err)
 	}
-	return raised{fd, flags, abi}, nil
+	if w.Fettered && (fd < 0 || filterArch == 0) {
+		return raised{}, ErrNoFetters
+	}
+	return raised{fd, flags, abi, w.Fettered, w.As}, nil
 }
 
 func (r raised) close() {
@@ -95,7 +113,14 @@ func (r raised) text() string {
 	if r.fd < 0 {
 		return "none"
 	}
-	return fmt.Sprintf("landlock v%d", r.abi)
+	text := fmt.Sprintf("landlock v%d", r.abi)
+	if r.fettered {
+		text += ", as root without capabilities, unix sockets and devices"
+	}
+	if r.as != nil {
+		text += fmt.Sprintf(", as uid %d", r.as.UID)
+	}
+	return text
 }
 
 // grants are the paths that add up to everything but the protected ones.
@@ -109,7 +134,7 @@ type grants struct {
 // are granted although they lie in protected ones. What is created later beside
 // a protected path is not granted.
 func (w *Walls) grants() (grants, error) {
-	s := survey{protected: confine.Real(w.Protected)}
+	s := survey{protected: confine.Real(w.Protected), fettered: w.Fettered}
 	if self, err := os.Readlink("/proc/self/exe"); err == nil {
 		s.fixed = confine.Real([]string{self})
 	}
@@ -119,8 +144,30 @@ func (w *Walls) grants() (grants, error) {
 			g.add(path, info.Mode())
 		}
 	}
+	if w.Fettered {
+		s.protected = append(s.protected, "/dev")
+		s.writable = confine.Real(w.Writable)
+		for _, path := range harmless {
+			if info, err := os.Stat(path); err == nil {
+				g.add(path, info.Mode())
+			}
+		}
+	}
 	err := s.beside("/")
+	for _, path := range s.writable {
+		// What leads to something protected was walked, entry by entry.
+		if info, err := os.Stat(path); err == nil && !within(path, s.protected) && !leadsTo(path, s.protected) && !leadsTo(path, s.fixed) && !slices.Contains(s.fixed, path) {
+			g.add(path, info.Mode())
+		}
+	}
 	return s.granted, err
+}
+
+// harmless are the devices of one who is fettered.
+var harmless = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm"}
+
+func within(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(d string) bool { return path == d || strings.HasPrefix(path, strings.TrimSuffix(d, "/")+"/") })
 }
 
 // survey is a walk over what may be granted: fixed are files that may be read and
@@ -128,6 +175,9 @@ func (w *Walls) grants() (grants, error) {
 type survey struct {
 	protected, fixed []string
 	granted          grants
+	// fettered grants changing only within writable.
+	fettered bool
+	writable []string
 }
 
 func leadsTo(dir string, paths []string) bool {
@@ -165,6 +215,12 @@ func (s *survey) beside(dir string) error {
 		case leadsTo(path, s.protected), leadsTo(path, s.fixed):
 			if err := s.beside(path); err != nil {
 				return err
+			}
+		case s.fettered && !within(path, s.writable):
+			if e.IsDir() {
+				s.granted.readDirs = append(s.granted.readDirs, path)
+			} else {
+				s.granted.readFiles = append(s.granted.readFiles, path)
 			}
 		default:
 			s.granted.add(path, e.Type())
@@ -233,10 +289,25 @@ var beyondLandlock = []uintptr{
 	unix.CAP_SYS_RAWIO, unix.CAP_MKNOD, unix.CAP_BPF, unix.CAP_CHECKPOINT_RESTORE,
 }
 
+// dropped are the capabilities that a program does not get.
+func (r raised) dropped() []uintptr {
+	if !r.fettered {
+		return beyondLandlock
+	}
+	var all []uintptr
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		all = append(all, c)
+	}
+	return all
+}
+
 // forkHere binds the current thread to the ruleset and starts the process.
 func (r raised) forkHere(argv0 string, argv []string, attr *syscall.ProcAttr) started {
+	if r.as != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: r.as.UID, Gid: r.as.GID}
+	}
 	if r.fd >= 0 {
-		for _, c := range beyondLandlock {
+		for _, c := range r.dropped() {
 			// Without CAP_SETPCAP there is nothing that could be dropped.
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
 				return started{0, fmt.Errorf("drop capability %d: %w", c, err)}
@@ -247,6 +318,11 @@ func (r raised) forkHere(argv0 string, argv []string, attr *syscall.ProcAttr) st
 		}
 		if err := ll.LandlockRestrictSelf(r.fd, r.flags); err != nil {
 			return started{0, fmt.Errorf("landlock: %w", err)}
+		}
+	}
+	if r.fettered {
+		if err := withoutUnixSockets(); err != nil {
+			return started{0, fmt.Errorf("seccomp: %w", err)}
 		}
 	}
 	pid, err := syscall.ForkExec(argv0, argv, attr)

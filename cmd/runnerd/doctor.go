@@ -41,7 +41,7 @@ const (
 // Run looks at what `check` does not: the machine, the directories and the
 // databases. It changes nothing.
 func (c doctorCmd) Run(ctx context.Context, a *app) error {
-	list := []finding{a.examineClock(), a.examineState(), a.examineDaemon(ctx), examineContainment()}
+	list := []finding{a.examineClock(), a.examineState(), a.examineDaemon(ctx), a.examineContainment()}
 	list = append(list, a.examineCredentials()...)
 	list = append(list, a.examineMain(ctx), a.examinePolicy(ctx), a.examineTogether(ctx))
 	list = append(list, a.examineFiles(ctx)...)
@@ -86,7 +86,7 @@ func (a *app) examineState() finding {
 		return finding{"state", sound, a.StateDir + " will be made at the first start"}
 	case err != nil:
 		return finding{"state", fault, err.Error()}
-	case info.Mode().Perm()&0o077 != 0:
+	case info.Mode().Perm()&a.closedTo() != 0:
 		return finding{"state", fault, fmt.Sprintf("others can look into %s (mode %04o); chmod 700", a.StateDir, info.Mode().Perm())}
 	}
 	var space unix.Statfs_t
@@ -96,6 +96,15 @@ func (a *app) examineState() finding {
 		}
 	}
 	return finding{"state", sound, a.StateDir}
+}
+
+// closedTo is what the state directory's mode must not let others do. Connectors that
+// run as somebody else go through it to their HOME.
+func (a *app) closedTo() fs.FileMode {
+	if as, _, _ := connectorUser(a.ConnectorUser); as != nil {
+		return 0o066
+	}
+	return 0o077
 }
 
 func (a *app) examineDaemon(ctx context.Context) finding {
@@ -113,12 +122,25 @@ func (a *app) examineDaemon(ctx context.Context) finding {
 	return finding{"daemon", sound, fmt.Sprintf("running, pid %d", view.PID)}
 }
 
-func examineContainment() finding {
+func (a *app) examineContainment() finding {
 	kept := procgroup.Containment()
 	if !strings.HasPrefix(kept, "landlock") {
 		return finding{"containment", warning, kept + ": connectors can read what the daemon's user can (docs/rough-edges.md)"}
 	}
-	return finding{"containment", sound, "connectors are kept from state, config and credentials by " + kept}
+	text := "connectors are kept from state, config and credentials by " + kept
+	as, fettered, err := connectorUser(a.ConnectorUser)
+	switch {
+	case err != nil:
+		return finding{"containment", fault, err.Error()}
+	case os.Geteuid() != 0:
+		return finding{"containment", sound, text}
+	case as != nil:
+		return finding{"containment", sound, text + fmt.Sprintf("; they run as uid %d", as.UID)}
+	case fettered:
+		return finding{"containment", warning, text + "; started by root they run as root without its capabilities, unix sockets and devices, and change only their own directories, /tmp and " +
+			"what their entry names; they read what root owns. A daemon with a user of its own, or RUNNERD_CONNECTOR_USER, is better"}
+	}
+	return finding{"containment", warning, text + "; but they run as root (RUNNERD_CONNECTOR_USER=root) and can change the rest of the machine, and so get around that"}
 }
 
 func (a *app) examineCredentials() []finding {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -213,12 +215,40 @@ func (h *house) cancelReplaced(run, reason string) {
 
 // connectorOptions are the same for the daemon and for the verbs that only look.
 func connectorOptions(a *app, secrets *config.Resolver, hide *redact.Set, log *zap.Logger) connector.Options {
+	as, fettered, err := connectorUser(a.ConnectorUser)
+	if err != nil {
+		fettered = true // settle has refused the name before
+	}
 	return connector.Options{
+		As: as, Fettered: fettered,
 		Resolve: secrets.ResolveSecret, ResolvePath: secrets.ResolvePath, Redact: hide.Text, StateDir: a.StateDir, CacheDir: a.CacheDir,
 		Schema:    policy.SchemaError,
 		Protected: a.protected(a.getenv),
 		Environ:   childEnviron(a), Logger: log, Version: versionText(), Dial: a.dial,
 	}
+}
+
+// connectorUser says who stdio connectors run as. A daemon that root runs gives them
+// root without what makes it root, unless the operator names a user, or says root.
+func connectorUser(name string) (as *procgroup.User, fettered bool, err error) {
+	if os.Geteuid() != 0 {
+		if name != "" {
+			return nil, false, fmt.Errorf("RUNNERD_CONNECTOR_USER is %q, but only a daemon that root runs can start programs as somebody else", name)
+		}
+		return nil, false, nil
+	}
+	if name == "" || name == "root" {
+		return nil, name == "", nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			return nil, false, fmt.Errorf("RUNNERD_CONNECTOR_USER is %q; expected the name or uid of a user here, or root", name)
+		}
+	}
+	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
+	return &procgroup.User{UID: uint32(uid), GID: uint32(gid)}, false, errors.Join(uerr, gerr)
 }
 
 // childEnviron is what children get of the daemon's environment.

@@ -187,6 +187,9 @@ func (a *app) settle(ctx context.Context, c cli, env envconfig.Lookuper) error {
 	if err != nil {
 		return err
 	}
+	if _, _, err := connectorUser(s.ConnectorUser); err != nil {
+		return err
+	}
 	a.defaults = s
 	if err := a.defaults.complete(a.getenv); err != nil {
 		return err

@@ -28,6 +28,9 @@ type Settings struct {
 	Database       string `env:"DATABASE" help:"main database: a file or a postgres:// URL"`
 	PolicyDatabase string `env:"POLICY_DATABASE" help:"policy database: a file or a postgres:// URL"`
 
+	// ConnectorUser is for a daemon that root runs; see connectorUser.
+	ConnectorUser string `env:"CONNECTOR_USER" help:"for a daemon run by root: whom stdio connectors run as; root: as root, unfettered"`
+
 	LogLevel  string `env:"LOG_LEVEL, default=info" help:"debug, info, warn or error"`
 	LogFormat string `env:"LOG_FORMAT, default=auto" help:"auto, console or json; auto is console on a terminal"`
 
