@@ -199,6 +199,7 @@ func TestConnectorFiles(t *testing.T) {
 	}
 	wantWarnings := []string{
 		`.mcp.json:2:3: unknown key "globalShortcut" is ignored`,
+		`.mcp.json:4:132: mcpServers.Brave Search.args[5]: a credential in an argument: other processes of this machine can read a command line (/proc/PID/cmdline); pass it under env: where there is one, or as the path of a file`,
 		`.mcp.json:5:39: mcpServers.Brave Search: unknown key "autoApprove" is ignored`,
 		`.mcp.json:6:84: mcpServers.remote.env: key "env" does not belong to a connector with url; it is ignored`,
 	}
