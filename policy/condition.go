@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -269,21 +270,40 @@ type judge struct {
 
 // allows tells whether the line lets the arguments through: every condition clearly
 // holds and, if there are any, no other argument has a value.
-func (j judge) allows(g Grant, args map[string]any) bool {
-	for name, c := range g.Where {
-		if value, present := args[name]; j.test(c, value, present) != yes {
-			return false
+func (j judge) allows(g Grant, args map[string]any) bool { return j.missed(g, args) == "" }
+
+// missed says by which argument, with its value, a call misses a line of allow; ""
+// if the line lets it through.
+func (j judge) missed(g Grant, args map[string]any) string {
+	if len(g.Where) == 0 {
+		return ""
+	}
+	for _, name := range g.arguments() {
+		value, present := args[name]
+		switch {
+		case j.test(g.Where[name], value, present) == yes:
+		case !present:
+			return printable(name) + " is missing"
+		default:
+			return fmt.Sprintf("%s is %s", printable(name), clip(valueText(value), 120))
 		}
 	}
-	if len(g.Where) == 0 || g.Where[restKey].Any {
-		return true
+	if g.Where[restKey].Any {
+		return ""
 	}
-	for name, value := range args {
-		if _, named := g.Where[name]; !named && value != nil {
-			return false
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		if _, named := g.Where[name]; !named && args[name] != nil {
+			return printable(name) + " is not named in it"
 		}
 	}
-	return true
+	return ""
+}
+
+func printable(name string) string {
+	if plainYAML.MatchString(name) {
+		return name
+	}
+	return quote(name)
 }
 
 // denies tells whether no condition clearly fails. What the line does not name does

@@ -302,9 +302,22 @@ func (d *decider) asks() string {
 		return spent
 	}
 	if exposed && d.class == ClassRead {
-		return pair + " sends data out, untrusted text was read in this run and no allow line names it"
+		return pair + " sends data out, untrusted text was read in this run and no allow line matches this call" + d.nearMiss()
 	}
-	return fmt.Sprintf("%s is of class %s (%s) and no allow line matches this call", pair, d.class, d.from)
+	return fmt.Sprintf("%s is of class %s (%s) and no allow line matches this call%s", pair, d.class, d.from, d.nearMiss())
+}
+
+// nearMiss names the first allow line that there is for the tool, and by which
+// argument the call misses it; empty where no line names the tool.
+func (d *decider) nearMiss() string {
+	for _, g := range d.e.Allow {
+		if MatchGrant(g, d.slot.Connector, d.slot.Tool) {
+			if why := d.judge().missed(g, d.args); why != "" {
+				return fmt.Sprintf("; the line %s (%s) is there, but %s", g, layerWord(*d.e, "allow"), why)
+			}
+		}
+	}
+	return ""
 }
 
 func (d *decider) limits() *refusal {

@@ -118,6 +118,25 @@ func TestDecideSteps(t *testing.T) {
 	})
 }
 
+// A refusal says that an allow line for the tool is there, and which argument
+// misses it by which value.
+func TestRefusalNamesTheMiss(t *testing.T) {
+	line := Grant{Connector: "files", Tool: "write_file", Where: map[string]Condition{"path": {Under: "/srv/reports"}, "content": {Any: true}}}
+	write := func(args string) Call { return call("files", "write_file", args) }
+	granted := func(e *Effective, _ *Call) { e.Allow = []Grant{mustGrant(t, "mail/*"), line} }
+	const there = "the line files/write_file where content is anything and path under /srv/reports (task file) is there, but "
+	miss := func(name, args, why string) decideCase {
+		return decideCase{"friction 2: " + name, write(args), granted, task.DecisionDeny, CodeNeedsApproval, there + why, "NOT run"}
+	}
+	checkDecisions(t, []decideCase{
+		miss("elsewhere", `{"path":"/etc/x","content":"a"}`, `path is "/etc/x"`),
+		miss("missing", `{"content":"a"}`, "path is missing"),
+		miss("another type", `{"path":["/srv/reports/a"],"content":"a"}`, `path is ["/srv/reports/a"]`),
+		miss("one argument more", `{"path":"a","content":"a","mode":"create"}`, "mode is not named in it"),
+		{"friction 2: no line for the tool", call("files", "delete_file", `{"path":"a"}`), granted, task.DecisionDeny, CodeNeedsApproval, "no allow line matches this call; this line", ""},
+	})
+}
+
 func TestDecideDefinition(t *testing.T) {
 	read := call("files", "read_file", `{}`)
 	hash := read.Slots[0].Definition
