@@ -113,6 +113,19 @@ func TestBodySaysWhatTheRunWas(t *testing.T) {
 		{func(r *Result) { r.Run.Execution, r.Text = task.Failed, "" },
 			"[runnerd: task brief, run r1 ended: failed; it left no text]\n"},
 		{func(r *Result) { r.Run.SetRefused(1) }, "[runnerd: task brief, run r1 ended: denied]\n\nAll is well.\n"},
+		// I21: whose words may be in it.
+		{func(r *Result) { taint(r, "web/get", "files/read_file, written by run r0") },
+			"[runnerd: this run read untrusted text: web/get, files/read_file, written by run r0]\n\nAll is well.\n"},
+		{func(r *Result) { taint(r, "web/get"); r.Run.SetRefused(1) },
+			"[runnerd: task brief, run r1 ended: denied]\n[runnerd: this run read untrusted text: web/get]\n\nAll is well.\n"},
+		{func(r *Result) { taint(r, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "a/7", "a/8", "a/9") },
+			"[runnerd: this run read untrusted text: a/1, a/2, a/3, a/4, a/5, a/6, a/7, a/8, and 1 more]\n\nAll is well.\n"},
+		{func(r *Result) { taint(r, "web/get"); r.Task.OutputSchema = []byte(`{}`) }, "All is well.\n"},
+		{func(r *Result) {
+			taint(r, "web/get")
+			r.Task.OutputSchema = []byte(`{}`)
+			r.Run.Mark(task.MarkInvalidOutput)
+		}, "[runnerd: task brief, run r1 ended: failed]\n[runnerd: this run read untrusted text: web/get]\n\nAll is well.\n"},
 	} {
 		res := result()
 		c.edit(&res)
@@ -298,4 +311,11 @@ func all(d *Deliverer, ctx context.Context, res Result) []Report {
 	}
 	wg.Wait()
 	return reports
+}
+
+// taint makes the result that of a run which read untrusted text from the sources.
+func taint(r *Result, sources ...string) {
+	for _, s := range sources {
+		r.Run.Mark(task.MarkUntrusted + ":" + s)
+	}
 }

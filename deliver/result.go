@@ -87,6 +87,7 @@ func (d *Deliverer) message(res Result) message {
 			"RUNNERD_TASK=" + res.Run.Task,
 			"RUNNERD_RUN=" + res.Run.ID,
 			"RUNNERD_STATUS=" + status,
+			"RUNNERD_UNTRUSTED=" + untrusted(res.Run),
 			"RUNNERD_OUTCOME=" + string(res.Run.Outcome),
 			"RUNNERD_TRIGGER=" + string(res.Run.Trigger),
 			"RUNNERD_DUE=" + data.Due.Format(time.RFC3339),
@@ -105,7 +106,7 @@ func body(res Result) string {
 		whole += "\n"
 	}
 	if status == task.StatusOK && said != "" {
-		return whole
+		return untrustedLine(res) + whole
 	}
 	line := fmt.Sprintf("[runnerd: task %s, run %s ended: %s", res.Run.Task, res.Run.ID, status)
 	if reason := text.Line(res.Run.Reason); reason != "" {
@@ -114,5 +115,30 @@ func body(res Result) string {
 	if said == "" {
 		return line + "; it left no text]\n"
 	}
+	if told := untrustedLine(res); told != "" {
+		return line + "]\n" + told + whole
+	}
 	return line + "]\n\n" + whole
+}
+
+// untrustedLine says whose words may be in the text: a stranger's that the run has
+// read can come back as the agent's. An answer that fits the task's schema stays as
+// it is, for a program to read; RUNNERD_UNTRUSTED tells a command.
+func untrustedLine(res Result) string {
+	sources := untrusted(res.Run)
+	if sources == "" || len(res.Task.OutputSchema) > 0 && !res.Run.HasMark(task.MarkInvalidOutput) {
+		return ""
+	}
+	return "[runnerd: this run read untrusted text: " + sources + "]\n\n"
+}
+
+// maxSources is how many sources are named.
+const maxSources = 8
+
+func untrusted(run task.Run) string {
+	sources := run.UntrustedSources()
+	if more := len(sources) - maxSources; more > 0 {
+		sources = append(sources[:maxSources:maxSources], fmt.Sprintf("and %d more", more))
+	}
+	return text.Line(strings.Join(sources, ", "))
 }

@@ -130,6 +130,17 @@ func (r Run) HasMark(mark string) bool {
 	return false
 }
 
+// UntrustedSources are what the run read untrusted text from, in our words: tools,
+// and earlier runs; nil if it read none.
+func (r Run) UntrustedSources() (sources []string) {
+	for _, m := range r.Marks {
+		if source, ok := strings.CutPrefix(m, MarkUntrusted+":"); ok {
+			sources = append(sources, source)
+		}
+	}
+	return sources
+}
+
 // Mark adds a mark once.
 func (r *Run) Mark(mark string) {
 	for _, m := range r.Marks {
