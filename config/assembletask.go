@@ -201,7 +201,11 @@ func deliveries(keys *[]deliveryKeys) []task.Delivery {
 		if when == "" {
 			when = "always"
 		}
-		out = append(out, task.Delivery{To: d.To, When: when, Path: d.Path, Command: values(d.Command), URL: d.URL, Timeout: orElse(d.Timeout, defaultDeliveryTimeout)})
+		to := task.Delivery{To: d.To, When: when, Path: d.Path, Command: values(d.Command), URL: d.URL, Timeout: orElse(d.Timeout, defaultDeliveryTimeout)}
+		if d.WhenTainted == task.HoldTainted {
+			to.WhenTainted = task.HoldTainted
+		}
+		out = append(out, to)
 	}
 	return out
 }

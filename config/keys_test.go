@@ -58,6 +58,7 @@ var samples = map[kind]map[string]sample{
 		"limits.cost_per_day":   {"model: priced, limits: {cost_per_day: 1}", "model: priced"},
 		"deliver.to":            {"deliver: [{to: file, path: /srv/a}]", ""},
 		"deliver.when":          {"deliver: [{to: file, path: /srv/a, when: failure}]", "deliver: [{to: file, path: /srv/a}]"},
+		"deliver.when_tainted":  {"deliver: [{to: file, path: /srv/a, when_tainted: hold}]", "deliver: [{to: file, path: /srv/a}]"},
 		"deliver.path":          {"deliver: [{to: file, path: /srv/b}]", "deliver: [{to: file, path: /srv/a}]"},
 		"deliver.command":       {"deliver: [{to: command, command: [x]}]", ""},
 		"deliver.url":           {"deliver: [{to: notify, url: 'logger://'}]", ""},

@@ -66,12 +66,13 @@ type limitKeys struct {
 }
 
 type deliveryKeys struct {
-	To      string    `json:"to" enum:"file,command,notify" jsonschema:"what kind of destination this is"`
-	When    string    `json:"when,omitempty" enum:"always,failure,attention,changed,not-empty" default:"always" jsonschema:"which results go there"`
-	Path    string    `json:"path,omitempty" jsonschema:"of a file: an absolute path, a Go template over the run"`
-	Command *[]string `json:"command,omitempty" empty:"ok" jsonschema:"of a command: program and arguments; the result is its standard input"`
-	URL     string    `json:"url,omitempty" title:"URL" example:"${credential:ntfy_url}" jsonschema:"of a notification: a shoutrrr URL"`
-	Timeout *duration `json:"timeout,omitempty" default:"30s" jsonschema:"deadline of one attempt"`
+	To          string    `json:"to" enum:"file,command,notify" jsonschema:"what kind of destination this is"`
+	When        string    `json:"when,omitempty" enum:"always,failure,attention,changed,not-empty" default:"always" jsonschema:"which results go there"`
+	WhenTainted string    `json:"when_tainted,omitempty" enum:"deliver,hold" default:"deliver" jsonschema:"what becomes of a result whose run has read untrusted text: hold keeps it until a person lets it go with runnerd approve"`
+	Path        string    `json:"path,omitempty" jsonschema:"of a file: an absolute path, a Go template over the run"`
+	Command     *[]string `json:"command,omitempty" empty:"ok" jsonschema:"of a command: program and arguments; the result is its standard input"`
+	URL         string    `json:"url,omitempty" title:"URL" example:"${credential:ntfy_url}" jsonschema:"of a notification: a shoutrrr URL"`
+	Timeout     *duration `json:"timeout,omitempty" default:"30s" jsonschema:"deadline of one attempt"`
 }
 
 // stringList reads one string as a list of one.

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -198,8 +199,11 @@ func decide(ctx context.Context, tx bun.Tx, a *task.Approval, v Verdict, now tim
 	if err != nil {
 		return "", err
 	}
-	if run.Execution.Finished() {
+	if run.Execution.Finished() && a.Class != task.ClassDelivery {
 		return fmt.Sprintf("run %s is %s", run.ID, run.Execution), nil
+	}
+	if a.Class == task.ClassDelivery {
+		noteQueued(ctx) // the delivery worker has something to do
 	}
 	change := approvalChange{id: a.ID, to: v.State, by: v.By, reason: v.Reason, at: now}
 	conflict := ""
@@ -274,6 +278,20 @@ func (d *DB) overdue(ctx context.Context, now time.Time) (rows []approvalRow, er
 func overdueQuery(q bun.IDB, now time.Time, rows *[]approvalRow) *bun.SelectQuery {
 	return q.NewSelect().Model(rows).Where("a.state = 'pending' AND a.expires_at <= ?", micros(now)).
 		Order("a.expires_at").Limit(chunk)
+}
+
+// HoldDelivery asks a person, once, whether a result may go to a destination, and
+// returns the approval as it stands.
+func (d *DB) HoldDelivery(ctx context.Context, ask task.Approval) (a task.Approval, err error) {
+	err = d.writing(ctx, func(ctx context.Context, tx bun.Tx) error {
+		a, err = selectApproval(ctx, tx, ask.ID)
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		a = ask
+		return insertApproval(ctx, tx, &a)
+	})
+	return a, wrap("hold delivery", err)
 }
 
 // Approval reads one approval. It answers ErrNotFound.

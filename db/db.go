@@ -29,7 +29,8 @@ type Options struct {
 	// that another queue can take them along (DESIGN, section 13). An error rolls
 	// the transaction back.
 	OnEnqueue func(ctx context.Context, tx *sql.Tx, runs []task.Run) error
-	// OnQueued, if set, is called after each commit that put a run into the queue by
+	// OnQueued, if set, is called after each commit that decided about a held result
+	// or put a run into the queue by
 	// whatever path but Fire, whose caller knows when all that are due have been: a
 	// pool that sleeps is to look. It must not block.
 	OnQueued func()

@@ -166,7 +166,7 @@ func (d *DB) Untried(ctx context.Context, run task.Run) (n int, err error) {
 	}
 	list, err := d.Deliveries(ctx, run.ID)
 	for _, rec := range list {
-		if rec.State.Settled() || rec.Missed() {
+		if rec.State.Settled() || rec.Missed() || rec.State == task.DestinationHeld {
 			n--
 		}
 	}

@@ -30,6 +30,11 @@ type Records interface {
 	Undelivered(ctx context.Context, limit int) ([]task.Undelivered, error)
 	// SaveDelivery stores where one destination stands.
 	SaveDelivery(ctx context.Context, rec task.DeliveryRecord) error
+	// HoldDelivery asks a person, once, whether a result may go to a destination,
+	// and returns the approval as it stands.
+	HoldDelivery(ctx context.Context, ask task.Approval) (task.Approval, error)
+	// Approval reads one approval.
+	Approval(ctx context.Context, id string) (task.Approval, error)
 	// FinishDelivery sets the run's delivery fact, once.
 	FinishDelivery(ctx context.Context, runID string, state task.DeliveryState, reason string) error
 }

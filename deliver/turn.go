@@ -91,6 +91,9 @@ func (t *turn) run(ctx, work context.Context, u task.Undelivered) error {
 			continue
 		}
 		left++
+		if rec.State == task.DestinationHeld && t.waits(ctx, rec) {
+			continue // it holds up nothing behind it
+		}
 		l := laneOf(u.Run.Task, to)
 		if head, ok := t.taken[l]; ok {
 			if err := t.behind(ctx, head, rec); err != nil {
@@ -332,9 +335,12 @@ func (w *Worker) now(ctx, final context.Context, u task.Undelivered, stuck map[l
 	}
 	left := 0
 	for i, rec := range records {
-		if !rec.State.Settled() {
+		if rec.State.Settled() {
+			continue
+		}
+		left++
+		if rec.State != task.DestinationHeld { // which holds up nothing behind it
 			stuck[laneOf(u.Run.Task, spec.Deliver[i])] = rec
-			left++
 		}
 	}
 	if left > 0 {

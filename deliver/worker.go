@@ -169,6 +169,9 @@ func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec 
 		w.save(ctx, rec)
 		return rec
 	}
+	if rec, applies = w.release(ctx, res, rec); !applies {
+		return rec
+	}
 	planned := rec
 	early := planned.NextAt.After(time.Now())
 	rec.State, rec.Attempts, rec.NextAt, rec.UpdatedAt = task.DestinationSending, rec.Attempts+1, time.Time{}, time.Now()

@@ -25,6 +25,8 @@ type desk struct {
 	t  *testing.T
 	n  int
 	at time.Time
+	// marks are those of runs that end from now on.
+	marks []string
 }
 
 func newDesk(t *testing.T, path string) *desk {
@@ -49,6 +51,7 @@ func (d *desk) ended(taskID, output string, to ...task.Delivery) string {
 	if err != nil || !ok {
 		d.t.Fatal(ok, err)
 	}
+	run.Marks = append(run.Marks, d.marks...)
 	run.Execution, run.FinishedAt, run.Output, run.Delivery = task.Completed, d.at, output, task.DeliveryPending
 	must(d.t, d.Update(ctx, run))
 	return id

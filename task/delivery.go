@@ -35,7 +35,10 @@ const (
 	DestinationSending   DestinationState = "sending"
 	DestinationDelivered DestinationState = "delivered"
 	DestinationFailed    DestinationState = "failed"
-	DestinationSkipped   DestinationState = "skipped" // its `when` did not apply
+	DestinationSkipped   DestinationState = "skipped" // its `when` did not apply, or a person refused it
+	// DestinationHeld waits for a person's decision, since the run has read
+	// untrusted text: held → sending | skipped | failed.
+	DestinationHeld DestinationState = "held"
 )
 
 // Settled tells whether nothing more will be tried.
@@ -56,6 +59,10 @@ const undeliveredYet = "not delivered yet: "
 // has arrived, and when its delivery has come to an end, which is a fact then.
 func (r *Run) AccountDeliveries(records []DeliveryRecord) {
 	r.Unmark(MarkUndelivered)
+	r.Unmark(MarkHeld)
+	if r.Delivery == DeliveryPending && slices.ContainsFunc(records, func(d DeliveryRecord) bool { return d.State == DestinationHeld }) {
+		r.Mark(MarkHeld)
+	}
 	if strings.HasPrefix(r.Reason, undeliveredYet) {
 		r.Reason = ""
 	}

@@ -72,6 +72,10 @@ type Approval struct {
 	DecidedAt  time.Time     `json:"decided_at,omitzero"`
 }
 
+// ClassDelivery is the class of an approval that is not of a call: it lets the
+// result of a finished run go to one destination.
+const ClassDelivery = "delivery"
+
 // ApprovalState is where an approval stands.
 type ApprovalState string
 

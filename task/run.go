@@ -114,6 +114,7 @@ const (
 	MarkConfigBroken     = "config_broken"      // config_broken:FILE, its connectors are not known
 	MarkConfigKeptOld    = "config_kept_old"    // config_kept_old:FILE, last good revision in force
 	MarkInvalidOutput    = "invalid_output"     // the answer does not fit output_schema
+	MarkHeld             = "held_delivery"      // its result waits for a person, since untrusted text was read
 	MarkUntrusted        = "untrusted_input"    // an untrusted result was read
 	MarkUsageEstimated   = "usage_estimated"    // the vendor did not count; what is booked is an estimate
 	MarkRehearsal        = "rehearsal"          // played a script instead of its model

@@ -95,6 +95,8 @@ func StatusOf(r Run, receipts []Receipt) Status {
 		return StatusDenied
 	case r.Execution != Completed, r.fellShort():
 		return StatusFailed
+	case r.HasMark(MarkHeld):
+		return StatusWaiting
 	}
 	return StatusOK
 }

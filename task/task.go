@@ -104,10 +104,16 @@ type Retry struct {
 	Backoff  time.Duration `json:"backoff"`
 }
 
+// HoldTainted is the value of when_tainted that lets a person decide.
+const HoldTainted = "hold"
+
 // Delivery is one destination of a finished run's result.
 type Delivery struct {
 	To   string `json:"to"` // file | command | notify
 	When string `json:"when,omitempty"`
+	// WhenTainted is HoldTainted or empty: what becomes of the result of a run that
+	// has read untrusted text.
+	WhenTainted string `json:"when_tainted,omitempty"`
 	// Path is a text/template for To == "file"; Command an argv; URL a shoutrrr
 	// URL that may hold ${credential:...}.
 	Path    string        `json:"path,omitempty"`

@@ -196,7 +196,7 @@ func caller() string {
 
 func printAlways(a *app, d control.DecisionView) {
 	if d.Always == "" {
-		text.Fprintf(a.out, "No allow: line can match these arguments: they are no JSON object.\n")
+		text.Fprintf(a.out, "There is no allow: line for this: it is of no call, or its arguments are no JSON object.\n")
 		return
 	}
 	text.Fprintf(a.out, "\nTo permit this call in every run without asking, with these arguments and no others, put this into the file of task %s, or its item into the allow: that is there:\n%s\n", d.Approval.Task, text.Raw("  "+text.Indent(strings.TrimRight(d.Always, "\n"), 2)))

@@ -110,10 +110,12 @@ func (a *app) openHouse(ctx context.Context, logTo io.Writer) (h *house, err err
 }
 
 // queued tells the workers of a run that a commit put into the queue, by whatever
-// path it did. Before the parts are built nobody waits.
+// path it did, and of a held result that was decided about. Before the parts are
+// built nobody waits.
 func (h *house) queued() {
 	if h.workers != nil {
 		h.workers.Wake()
+		h.care.delivery.Wake()
 	}
 }
 

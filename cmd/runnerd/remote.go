@@ -106,7 +106,8 @@ func delivered(ctx context.Context, client *control.Client, run control.RunRow) 
 // settles tells whether a run whose destinations have all been tried stands as it
 // will: delivered, failed, or marked as not there yet.
 func settles(run control.RunRow) bool {
-	return task.DeliveryState(run.Delivery) != task.DeliveryPending || slices.Contains(run.Marks, task.MarkUndelivered)
+	return task.DeliveryState(run.Delivery) != task.DeliveryPending ||
+		slices.Contains(run.Marks, task.MarkUndelivered) || slices.Contains(run.Marks, task.MarkHeld)
 }
 
 // follow prints a run's transcript as it grows until the run rests: finished,

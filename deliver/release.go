@@ -1,0 +1,83 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"runnerd/task"
+)
+
+const (
+	// heldFor is how long a held result waits for a person.
+	heldFor = 7 * 24 * time.Hour
+	// releaseLook is after how long the worker looks at held results again if nobody
+	// wakes it.
+	releaseLook = 15 * time.Minute
+	// maxPreview is how much of a held result a list shows, in characters.
+	maxPreview = 400
+)
+
+// release tells whether a result may go to its destination now. One with
+// when_tainted: hold, of a run that has read untrusted text, waits for a person's
+// approval, which shows the very text that will be sent. A refusal leaves the
+// destination out; without a decision in time the delivery has failed.
+func (w *Worker) release(ctx context.Context, res Result, rec task.DeliveryRecord) (task.DeliveryRecord, bool) {
+	to := res.Task.Deliver[rec.Index]
+	if to.WhenTainted != task.HoldTainted || !res.Run.HasMark(task.MarkUntrusted) {
+		return rec, true
+	}
+	ask, err := w.opts.Store.HoldDelivery(ctx, w.question(res, rec, to))
+	if err != nil {
+		w.hold(rec, err)
+		return rec, false
+	}
+	before := rec.State
+	rec.UpdatedAt = time.Now()
+	switch {
+	case ask.State == task.ApprovalApproved:
+		return rec, true
+	case ask.State == task.ApprovalPending && ask.ExpiresAt.After(rec.UpdatedAt):
+		if rec.State = task.DestinationHeld; before == rec.State {
+			return rec, false
+		}
+		w.log.Warn("delivery waits for a person", zap.String(keyRun, rec.Run), zap.String("approval", ask.ID))
+	case ask.State == task.ApprovalDenied:
+		rec.State, rec.Error = task.DestinationSkipped, "refused by "+ask.DecidedBy
+	default:
+		rec.State, rec.Error = task.DestinationFailed, fmt.Sprintf("approval %s: nobody let the result go in time", ask.ID)
+	}
+	w.save(ctx, rec)
+	return rec, false
+}
+
+// waits tells whether nobody has decided about a held result yet. What cannot be
+// read is looked at by an attempt, which asks again.
+func (t *turn) waits(ctx context.Context, rec task.DeliveryRecord) bool {
+	ask, err := t.opts.Store.Approval(ctx, questionID(rec))
+	if err != nil || ask.State != task.ApprovalPending || !ask.ExpiresAt.After(t.now) {
+		return false
+	}
+	t.soonest(t.now.Add(releaseLook))
+	return true
+}
+
+func questionID(rec task.DeliveryRecord) string { return fmt.Sprintf("%s-%d", rec.Run, rec.Index) }
+
+// question is what a person is asked about one destination: its id is the same
+// every time, and its arguments are the text as it will be sent.
+func (w *Worker) question(res Result, rec task.DeliveryRecord, to task.Delivery) task.Approval {
+	body, now := w.opts.Deliverer.message(res).text, time.Now()
+	preview := []rune(fmt.Sprintf("result for %s: %s", to.To, body))
+	if len(preview) > maxPreview {
+		preview = append(preview[:maxPreview], '…')
+	}
+	return task.Approval{
+		ID: questionID(rec), Run: rec.Run, Task: res.Run.Task,
+		Connector: "deliver", Tool: to.To, Class: task.ClassDelivery,
+		Arguments: body, ArgsHash: task.ArgsHash(body), Preview: string(preview),
+		State: task.ApprovalPending, CreatedAt: now, ExpiresAt: now.Add(heldFor),
+	}
+}

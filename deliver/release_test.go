@@ -1,0 +1,52 @@
+package deliver
+
+import (
+	"context"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"runnerd/db"
+	"runnerd/task"
+)
+
+// I21: a held result goes when a person lets it, waits for a week at most, and holds
+// up nothing behind it.
+func TestHeldResults(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, dir+"/db")
+		defer d.Close()
+		hold := toFile(dir + "/{{.Run}}")
+		hold.WhenTainted = task.HoldTainted
+		d.marks = []string{task.MarkUntrusted + ":web/get"}
+		late, never := d.ended("a", "late\n", hold), d.ended("a", "never\n", hold)
+		d.marks = nil
+		clean := d.ended("a", "clean\n", hold)
+		ctx, stop := context.WithCancel(t.Context())
+		w, done := NewWorker(WorkerOptions{Deliverer: New(Options{}), Store: d}), make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		wait := func(long time.Duration) { time.Sleep(long); synctest.Wait() }
+		there := func(run string) bool { _, err := os.Stat(dir + "/" + run); return err == nil }
+
+		wait(time.Minute)
+		if there(late) || there(never) || !there(clean) || d.run(late).Status() != task.StatusWaiting {
+			t.Errorf("late %t, never %t, clean %t; late is %s", there(late), there(never), there(clean), d.run(late).Status())
+		}
+		wait(2 * 24 * time.Hour)
+		_, err := d.DecideApproval(ctx, db.Verdict{ID: late + "-0", State: task.ApprovalApproved, By: "alice"}, time.Now())
+		must(t, err)
+		w.Wake()
+		wait(time.Minute)
+		if run := d.run(late); !there(late) || run.Delivery != task.DeliveryDelivered || run.Status() != task.StatusOK {
+			t.Errorf("approved: there %t, delivery %s, %s", there(late), run.Delivery, run.Status())
+		}
+		wait(6 * 24 * time.Hour)
+		if run := d.run(never); there(never) || run.Delivery != task.DeliveryFailed || run.Status() != task.StatusFailed {
+			t.Errorf("never decided: there %t, delivery %s, %s", there(never), run.Delivery, run.Status())
+		}
+		stop()
+		must(t, <-done)
+	})
+}
