@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"runnerd/agentloop"
-	"runnerd/connector"
 	"runnerd/db"
 	"runnerd/internal/looptest"
 	"runnerd/policy"
@@ -66,33 +64,22 @@ func newArena(t testing.TB, s *Scenario, attack bool) *Arena {
 
 // connect puts a pool over the scenario's own servers in the place of the world's.
 func (a *Arena) connect() {
-	var specs []task.Connector
+	served := map[string]*mcp.Server{}
 	for _, spec := range a.s.Servers {
 		if spec.Evil && !a.attack {
 			continue
 		}
-		a.servers[spec.ID] = &server{spec: spec, arena: a}
+		s := &server{spec: spec, arena: a}
+		s.live = serving(spec.ID, a.fill(spec.Instructions), s.list, s.call)
+		a.servers[spec.ID], served[spec.ID] = s, s.live
 		a.order = append(a.order, spec.ID)
-		specs = append(specs, task.Connector{ID: spec.ID, Command: "in-memory", ConnectTimeout: 10 * time.Second, CallTimeout: 10 * time.Second})
 	}
-	if err := a.Pool.Close(context.Background()); err != nil {
-		a.T.Fatalf("close pool: %v", err)
-	}
-	a.Pool = connector.New(connector.Options{StateDir: a.Dir, Dial: a.dial, Redact: a.Redact.Text, Idle: -1})
-	a.Pool.Set(specs)
+	a.Pool = stdioPool(a.World, served)
 	a.Runner = agentloop.New(agentloop.Options{
 		Store: a.Main, Policies: a.Rules, Connectors: a.Pool, Files: a.World, Models: a.World, Redact: a.Redact,
 		Resolve: a.resolve, Prompt: func(s string) (string, error) { return s, nil },
 		Zone: time.UTC, NewID: a.NewID, Logger: zap.NewNop(), Backoff: time.Millisecond,
 	})
-}
-
-func (a *Arena) dial(_ context.Context, c task.Connector) (mcp.Transport, error) {
-	s := a.servers[c.ID]
-	if s == nil {
-		return nil, fmt.Errorf("no server %s", c.ID)
-	}
-	return s.connect()
 }
 
 // fields reads what a file would say about policy.

@@ -17,7 +17,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"runnerd/agentloop"
-	"runnerd/connector"
 	"runnerd/db"
 	"runnerd/internal/looptest"
 	"runnerd/policy"
@@ -73,22 +72,12 @@ type stage struct {
 func newStage(t testing.TB, d *desk) *stage {
 	t.Helper()
 	g := &stage{World: looptest.New(t), d: d, calls: map[string][]looptest.Called{}}
-	if err := g.Pool.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
 	servers := map[string]*mcp.Server{}
 	for _, s := range d.servers {
 		servers[s.ID] = serving(s.ID, "", func() *mcp.ListToolsResult { return listed(s.Tools, d.name) },
 			func(tool, args string) *mcp.CallToolResult { return g.answer(s.ID, tool, args) })
 	}
-	x := newExchange(t, servers)
-	g.Pool = connector.New(connector.Options{StateDir: g.Dir, Redact: g.Redact.Text, Idle: -1, Environ: []string{"PATH=/usr/bin:/bin"}})
-	t.Cleanup(g.World.Close) // before the exchange, which waits for its relays
-	var specs []task.Connector
-	for _, s := range d.servers {
-		specs = append(specs, x.spec(s.ID))
-	}
-	g.Pool.Set(specs)
+	g.Pool = stdioPool(g.World, servers)
 	g.Resolve = func(_, path string) (string, error) {
 		if !filepath.IsAbs(path) {
 			path = "/srv/" + path

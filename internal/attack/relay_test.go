@@ -11,6 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"runnerd/connector"
+	"runnerd/internal/looptest"
 	"runnerd/task"
 )
 
@@ -37,7 +39,7 @@ func relay(args []string) int {
 	return 0
 }
 
-// exchange is where the relays of a test call in. It ends with the test.
+// exchange is where the relays of a test call in.
 type exchange struct {
 	t       testing.TB
 	ln      net.Listener
@@ -45,19 +47,35 @@ type exchange struct {
 	wg      sync.WaitGroup
 }
 
-func newExchange(t testing.TB, servers map[string]*mcp.Server) *exchange {
-	t.Helper()
+// stdioPool is a pool over servers in processes of their own, in the place of the
+// world's. It ends with the test.
+func stdioPool(w *looptest.World, servers map[string]*mcp.Server) *connector.Pool {
+	w.T.Helper()
+	if err := w.Pool.Close(context.Background()); err != nil {
+		w.T.Fatalf("close pool: %v", err)
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	x := &exchange{t: t, ln: ln, servers: servers}
+	self, err := os.Executable()
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	x := &exchange{t: w.T, ln: ln, servers: servers}
 	x.wg.Go(x.accept)
-	t.Cleanup(func() {
+	w.T.Cleanup(func() {
+		w.Close() // first, so that the relays end
 		_ = ln.Close()
 		x.wg.Wait()
 	})
-	return x
+	pool := connector.New(connector.Options{StateDir: w.Dir, Redact: w.Redact.Text, Idle: -1, Environ: []string{"PATH=/usr/bin:/bin"}})
+	var specs []task.Connector
+	for id := range servers {
+		specs = append(specs, task.Connector{ID: id, Command: self, Args: []string{relayVerb, ln.Addr().String(), id}})
+	}
+	pool.Set(specs)
+	return pool
 }
 
 func (x *exchange) accept() {
@@ -86,13 +104,4 @@ func (x *exchange) serve(conn net.Conn) {
 	if err == nil {
 		_ = session.Wait() // ends with the relay
 	}
-}
-
-// spec is the connector as a file would have it.
-func (x *exchange) spec(id string) task.Connector {
-	self, err := os.Executable()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	return task.Connector{ID: id, Command: self, Args: []string{relayVerb, x.ln.Addr().String(), id}}
 }

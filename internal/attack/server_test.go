@@ -25,7 +25,7 @@ func (c *counter) next() int {
 	return c.n
 }
 
-// server is an MCP server in memory that lists whatever its scenario says, odd
+// server is what stands behind a relay: it lists whatever its scenario says, odd
 // names and doubles included, and records what reaches it.
 type server struct {
 	spec  Server
@@ -35,7 +35,7 @@ type server struct {
 	added []Tool
 	edits map[string]func(*Tool)
 	calls []looptest.Called
-	live  []*mcp.Server
+	live  *mcp.Server
 	lists int
 }
 
@@ -60,18 +60,6 @@ func (s *server) tools() []Tool {
 		list = append(list, t)
 	}
 	return list
-}
-
-// connect opens a session. What it lists and answers is the scenario's; the SDK
-// keeps the protocol.
-func (s *server) connect() (mcp.Transport, error) {
-	srv := serving(s.spec.ID, s.arena.fill(s.spec.Instructions), s.list, s.call)
-	s.mu.Lock()
-	s.live = append(s.live, srv)
-	s.mu.Unlock()
-	client, end := mcp.NewInMemoryTransports()
-	_, err := srv.Connect(context.Background(), end, nil)
-	return client, err
 }
 
 // serving is a server that lists and answers what it is told to.
@@ -176,14 +164,12 @@ func (a *Arena) Add(connector string, t Tool) {
 // waits until the pool has asked for the list again.
 func (s *server) announce() {
 	s.mu.Lock()
-	before, live := s.lists, append([]*mcp.Server{}, s.live...)
+	before := s.lists
 	s.mu.Unlock()
-	for _, srv := range live {
-		srv.AddTool(&mcp.Tool{Name: "announce", InputSchema: json.RawMessage(`{"type":"object"}`)},
-			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				return &mcp.CallToolResult{}, nil
-			})
-	}
+	s.live.AddTool(&mcp.Tool{Name: "announce", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{}, nil
+		})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
