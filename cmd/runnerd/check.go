@@ -107,7 +107,8 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 	if err != nil {
 		return r, err
 	}
-	r.Warnings = append(r.Warnings, unflagged...)
+	exposed := i.exposure(a)
+	r.Warnings = append(append(r.Warnings, unflagged...), exposed.commands()...)
 	if c.Models {
 		r.Models = i.askModels(ctx, a)
 	}
@@ -121,6 +122,7 @@ func (c checkCmd) examine(ctx context.Context, a *app, i *inspection) (checkRepo
 		if err != nil {
 			return r, err
 		}
+		t.Notes = append(t.Notes, exposed.deliveries(i.set.Tasks[id].Task)...)
 		if c.Offline {
 			t.Tools = nil // nobody was asked, so nothing is known of them
 		}
