@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -40,6 +41,8 @@ type conn struct {
 	opens   int
 	legacy  bool // the server wants the older handshake
 	trouble trouble
+
+	starting atomic.Pointer[child] // the newest child, for who waits for it
 
 	lastErr    string
 	lastErrAt  time.Time

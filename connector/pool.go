@@ -79,6 +79,7 @@ type Limits struct {
 	CallCap     time.Duration // above what any spec says: 1h
 	Close       time.Duration // after stdin closed, before TERM: 1s
 	Kill        time.Duration // after TERM, before KILL: 2s
+	Install     time.Duration // most that a command which installs its server may take, while busy: 5m
 	Reply       time.Duration // for an answer of ours to be taken: 10s
 	LineBytes   int           // one message on stdout, one HTTP body or event: 16 MiB
 	ResultBytes int           // one result as text: 1 MiB
@@ -111,6 +112,7 @@ func (l Limits) withDefaults() Limits {
 	orDuration(&l.Close, time.Second)
 	orDuration(&l.Kill, 2*time.Second)
 	orDuration(&l.Reply, 10*time.Second)
+	orDuration(&l.Install, 5*time.Minute)
 	orDuration(&l.Breaker, 5*time.Minute)
 	orDuration(&l.Backoff, time.Second)
 	orDuration(&l.Stable, 30*time.Second)

@@ -83,7 +83,7 @@ func (c *conn) dial(ctx context.Context) (*session, error) {
 // one that has the question still before it might be only slow, and would answer
 // it then to somebody who no longer listens.
 func (c *conn) connect(ctx context.Context) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, orElse(c.spec.ConnectTimeout, c.pool.limits.Connect))
+	ctx, cancel := c.startWithin(orElse(c.spec.ConnectTimeout, c.pool.limits.Connect)).wait(ctx)
 	defer cancel()
 	// Only the one open under way reads or writes c.legacy.
 	s, question, err := c.handshake(ctx, c.legacy)
@@ -133,7 +133,7 @@ func (c *conn) handshake(ctx context.Context, legacy bool) (s *session, q questi
 	if err != nil {
 		stop()
 		if ctx.Err() != nil {
-			err = ctx.Err()
+			err = context.Cause(ctx)
 		}
 		err = s.explain(err)
 		s.shut(true)
@@ -161,7 +161,7 @@ func (s *session) client(q *question) *mcp.Client {
 			case method != "server/discover":
 				return next(ctx, method, req)
 			}
-			short, cancel := context.WithTimeout(ctx, discoverDeadline)
+			short, cancel := s.conn.startWithin(discoverDeadline).wait(ctx)
 			defer cancel()
 			n := &note{}
 			res, err := next(context.WithValue(short, noteKey{}, n), method, req)

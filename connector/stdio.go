@@ -52,6 +52,7 @@ func (s *session) startChild(ctx context.Context) (wire, error) {
 		ch.stop()
 		return nil, ch.explain(err, c.spec)
 	}
+	c.starting.Store(ch)
 	c.log.Debug("server started", zap.Int(keyPID, ch.proc.PID()), zap.String("containment", ch.proc.Containment()))
 	return newStdioWire(ch), nil
 }

@@ -252,6 +252,21 @@ func (p *Process) Exit() Exit {
 	return Exit{Code: p.last.Code, Signal: p.last.Signal, Lost: !p.last.Exited}
 }
 
+// Work is a measure of what the program and all that came of it have done so far:
+// processor time and bytes read and written. Where it stays the same, nothing
+// moves.
+func (p *Process) Work() (sum uint64) {
+	pid := p.PID()
+	if pid == 0 {
+		return 0
+	}
+	own, _ := readProcess(pid)
+	for _, q := range append(descendants(pid), own) {
+		sum += work(q.pid)
+	}
+	return sum
+}
+
 // Terminate asks the program and all that came of it to end.
 func (p *Process) Terminate() { p.tell(guardTerm) }
 
