@@ -32,11 +32,12 @@ type holder struct {
 	Memory
 }
 
-// Memory is what a state directory remembers of its databases. The zero value
-// remembers nothing.
+// Memory is what a state directory remembers of its databases and of the config
+// directory whose files were in force last. The zero value remembers nothing.
 type Memory struct {
-	Main   Seen `json:"main,omitzero"`
-	Policy Seen `json:"policy,omitzero"`
+	Main   Seen   `json:"main,omitzero"`
+	Policy Seen   `json:"policy,omitzero"`
+	Config string `json:"config,omitempty"`
 }
 
 // HeldError says that another process holds the state directory.
@@ -153,7 +154,19 @@ func (l *Lock) Memory() Memory {
 func (l *Lock) Remember(m Memory) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	m.Config = l.says.Config
 	l.says.Memory = m
+	return l.write()
+}
+
+// RememberConfig notes the config directory whose files are in force.
+func (l *Lock) RememberConfig(dir string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.says.Config == dir {
+		return nil
+	}
+	l.says.Config = dir
 	return l.write()
 }
 

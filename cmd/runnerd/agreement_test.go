@@ -52,10 +52,10 @@ var endings = []ending{
 	{name: "no-report", keys: "report: required", turns: "- say: Hello.\n- say: Hello again.", status: task.StatusFailed, says: "report_missing"},
 	{name: "repeated", turns: strings.Repeat("- call: [{tool: gated/look}]\n", 5), status: task.StatusFailed, says: "repeated_call"},
 	{name: "delivered", keys: "deliver: [{to: command, command: [/bin/true]}]", turns: "- say: Hello.", status: task.StatusOK, says: "delivery delivered"},
-	{name: "undelivered", keys: "deliver: [{to: file, path: /dev/null/x/y.md}, {to: command, command: [/bin/true]}]", turns: "- say: Hello.", status: task.StatusFailed, says: "not delivered"},
+	{name: "undelivered", keys: "deliver: [{to: command, command: [/bin/false]}, {to: command, command: [/bin/true]}]", turns: "- say: Hello.", status: task.StatusFailed, says: "not delivered"},
 	{name: "refused-delivery", keys: "deliver: [{to: command, command: [/bin/sh, -c, 'echo no such place >&2; exit 7']}]", turns: "- say: Hello.", status: task.StatusFailed, says: "no such place"},
-	{name: "undelivered-failure", keys: "deliver: [{to: file, path: /dev/null/x/y.md, when: failure}]", turns: "- error: {kind: auth, message: bad key}", status: task.StatusFailed, says: "bad key"},
-	{name: "not-for-this", keys: "deliver: [{to: file, path: /dev/null/x/y.md, when: failure}]", turns: "- say: Hello.", status: task.StatusOK},
+	{name: "undelivered-failure", keys: "deliver: [{to: command, command: [/bin/false], when: failure}]", turns: "- error: {kind: auth, message: bad key}", status: task.StatusFailed, says: "bad key"},
+	{name: "not-for-this", keys: "deliver: [{to: command, command: [/bin/false], when: failure}]", turns: "- say: Hello.", status: task.StatusOK},
 }
 
 const agreementConnectors = `mcpServers:

@@ -207,6 +207,7 @@ func TestDeletedWhileActive(t *testing.T) {
 	t.Parallel()
 	files := waiting("wait")
 	files["tasks/slow.yaml"] = strings.ReplaceAll(files["tasks/slow.yaml"], "session: fresh\n", "")
+	files["tasks/other.yaml"] = "prompt: By hand.\n" // to lose every task at once is another matter
 	d := newDaemon(t, files)
 	file := filepath.Join(d.a.ConfigDir, "tasks/slow.yaml")
 	text, err := os.ReadFile(file)
@@ -225,7 +226,7 @@ func TestDeletedWhileActive(t *testing.T) {
 	d.json(&tasks, "tasks")
 	var history []control.WhyRow
 	d.json(&history, "why", "slow")
-	if len(tasks) != 0 || len(history) == 0 {
+	if len(tasks) != 1 || tasks[0].ID != "other" || len(history) == 0 {
 		t.Errorf("tasks lists %v, why %v; want no task and a history", tasks, history)
 	}
 
@@ -282,7 +283,7 @@ func TestConnectorsThatCannotStart(t *testing.T) {
 				"s.yaml":          "turns:\n  - say: Done.\n",
 				"connectors.yaml": "mcpServers:\n  " + way.id + ": " + way.spec + "\n",
 				"tasks/must.yaml": "require: [" + way.id + "]\nretry: {attempts: 1}\nprompt: Hello.\n",
-				"tasks/can.yaml":  "tools: [" + way.id + "]\nprompt: Hello.\n",
+				"tasks/can.yaml":  "tools: [" + way.id + "]\noptional: [" + way.id + "]\nprompt: Hello.\n",
 			})
 			if out, _, _ := d.command("check"); !strings.Contains(out, "connector "+way.id+": ") || !strings.Contains(out, way.want) {
 				t.Errorf("check does not name %q:\n%s", way.want, out)

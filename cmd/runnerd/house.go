@@ -122,7 +122,7 @@ func (h *house) queued() {
 func (h *house) openFiles(a *app) {
 	h.secrets = a.resolver(h.redact)
 	h.loader = config.NewLoader(config.Options{
-		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, CheckPath: a.checkPath(h.secrets), LastGood: h.lastGood, Stored: storedFiles(h.main, h.log), Logger: h.log, PollOnly: a.poll > 0, Poll: a.poll,
+		Dir: h.settings.ConfigDir, Zone: h.zone.String(), CheckSchedule: checkSchedule, CheckPath: a.checkPath(h.secrets), LastGood: h.lastGood, Stored: h.stored(), Logger: h.log, PollOnly: a.poll > 0, Poll: a.poll,
 	})
 }
 
@@ -314,6 +314,15 @@ func (h *house) reloadBy(ctx context.Context, load func(context.Context) (*confi
 	return h.putNewest(ctx)
 }
 
+// stored are the files that were in force last, unless those were of another config
+// directory: a name mistyped is no volume that is not mounted.
+func (h *house) stored() func() map[string][]byte {
+	if was := h.partners.lock.Memory().Config; was != "" && was != h.settings.ConfigDir {
+		return nil
+	}
+	return storedFiles(h.main, h.log)
+}
+
 // storedFiles reads the files that were in force last.
 func storedFiles(main *db.DB, log *zap.Logger) func() map[string][]byte {
 	return func() map[string][]byte {
@@ -355,6 +364,9 @@ func (h *house) putNewest(ctx context.Context) error {
 	h.applied.Store(set)
 	h.care.see(set, wrong)
 	h.away(set.Away)
+	if set.Away == nil {
+		err = errors.Join(err, h.partners.lock.RememberConfig(h.settings.ConfigDir))
+	}
 	h.admit(set.Daemon.Access)
 	h.tell(set, wrong)
 	if len(set.Tasks) >= many {

@@ -56,12 +56,11 @@ func (a *app) inspect(ctx context.Context) (*inspection, error) {
 	return i, nil
 }
 
-// stored reads what was in force last, which serve would fall back to. A directory
-// that is not there at all may as well be a name mistyped, unless a daemon runs.
+// stored reads what was in force last, which serve would fall back to.
 func (a *app) stored(ctx context.Context) func() map[string][]byte {
 	return func() (files map[string][]byte) {
-		if _, err := os.Stat(a.ConfigDir); errors.Is(err, fs.ErrNotExist) && a.live(ctx) == nil {
-			return nil
+		if was := sqldb.Remembered(a.StateDir).Config; was != "" && was != a.ConfigDir {
+			return nil // as house.stored has it
 		}
 		err := a.reading(ctx, func(main *db.DB) (err error) {
 			files, err = main.Files(ctx)

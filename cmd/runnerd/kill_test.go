@@ -104,7 +104,7 @@ func newPatient(t *testing.T, schedule string) *patient {
 	p.a = testApp(t, map[string]string{
 		"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n",
 		"s.yaml":          killScript,
-		"connectors.yaml": "mcpServers:\n  count: {command: " + counter + ", args: [" + p.tool + "], classes: {look: read, note: write}}\n",
+		"connectors.yaml": "mcpServers:\n  count: {command: " + counter + ", args: [" + p.tool + "], classes: {look: read, note: write}, flags: []}\n",
 		"tasks/job.yaml":  "schedule: " + schedule + "\ncatch_up: all\nsession: fresh\nallow: [count/note]\nretry: {attempts: 50, backoff: 10ms}\nprompt: Note it.\n",
 	})
 	return p

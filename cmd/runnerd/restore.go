@@ -12,6 +12,7 @@ import (
 	"runnerd/db"
 	"runnerd/sqldb"
 	"runnerd/taskpolicy"
+	"runnerd/text"
 )
 
 type restoreCmd struct {
@@ -50,7 +51,7 @@ func (c restoreCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	names, err := a.putInPlace(c.Dir)
 	for _, name := range names {
-		fmt.Fprintln(a.out, "set aside", name)
+		text.Fprintf(a.out, "set aside %s\n", name)
 	}
 	if err != nil {
 		return fmt.Errorf("restore is not finished, run it once more: %w", err)
@@ -61,7 +62,7 @@ func (c restoreCmd) Run(ctx context.Context, a *app) (err error) {
 	if err := os.Remove(restoreMark(a.StateDir)); err != nil {
 		return fmt.Errorf("take the mark of a restore away: %w", err)
 	}
-	fmt.Fprintf(a.out, "restored  %s of %s: %d runs, %d policy changes\n", c.Dir, m.At.Format(time.RFC3339), known.Main.Marks.Runs, known.Policy.Marks.Changes)
+	text.Fprintf(a.out, "restored  %s of %s: %d runs, %d policy changes\n", c.Dir, m.At.Format(time.RFC3339), known.Main.Marks.Runs, known.Policy.Marks.Changes)
 	return nil
 }
 

@@ -35,6 +35,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("RUNNERD_TIMEZONE", "Europe/Berlin")
 			env.Setenv("RUNNERD_CONFIG_DIR", filepath.Join(env.WorkDir, "config"))
 			env.Setenv("RUNNERD_STATE_DIR", filepath.Join(env.WorkDir, "state"))
+			env.Setenv("RUNNERD_CACHE_DIR", filepath.Join(env.WorkDir, "cache")) // a files root may be HOME
 			env.Setenv("RUNNERD_CACHE_DIR", filepath.Join(env.WorkDir, "cache"))
 			return os.MkdirAll(filepath.Join(env.WorkDir, "home"), 0o755)
 		},

@@ -142,10 +142,9 @@ func (s *Settings) credentialDirs(get func(string) string) []string {
 func (s *Settings) protected(get func(string) string) []string {
 	paths := append([]string{s.StateDir, s.ConfigDir, filepath.Dir(s.Socket)}, s.credentialDirs(get)...)
 	for _, dsn := range []string{s.Database, s.PolicyDatabase} {
-		if sqldb.IsPostgres(dsn) {
-			continue
+		if file, err := sqldb.Path(dsn); err == nil { // none on PostgreSQL
+			paths = append(paths, file, file+"-wal", file+"-shm", file+"-journal", file+".lock")
 		}
-		paths = append(paths, dsn, dsn+"-wal", dsn+"-shm", dsn+"-journal", dsn+".lock")
 	}
 	return paths
 }
