@@ -77,19 +77,45 @@ func (w *bounded) Write(p []byte) (int, error) {
 	return w.b.Write(p)
 }
 
-func (d *Deliverer) toFile(to task.Delivery, m message) (send, error) {
-	path, err := render(to.Path, m.data)
+// place is the file that a result goes to.
+func (d *Deliverer) place(to task.Delivery, data pathData) (string, error) {
+	path, err := render(to.Path, data)
 	if err != nil {
-		return nil, final{err}
+		return "", final{err}
 	}
 	if path, err = d.opts.ResolvePath(path); err != nil {
-		return nil, fmt.Errorf("path: %w", err)
+		return "", fmt.Errorf("path: %w", err)
 	}
 	if !filepath.IsAbs(path) || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0) {
-		return nil, fmt.Errorf("path %q is not the absolute path of a file", path)
+		return "", fmt.Errorf("path %q is not the absolute path of a file", path)
+	}
+	return filepath.Clean(path), nil
+}
+
+// entry is the place of a result as the builtin stores know it, without links; ""
+// where it goes to no file.
+func (d *Deliverer) entry(res Result, index int) string {
+	to := res.Task.Deliver[index]
+	if to.To != ToFile {
+		return ""
+	}
+	path, err := d.place(to, newPathData(res))
+	if err != nil {
+		return ""
+	}
+	if real := confine.Real([]string{path}); len(real) > 0 {
+		return real[0]
+	}
+	return path
+}
+
+func (d *Deliverer) toFile(to task.Delivery, m message) (send, error) {
+	path, err := d.place(to, m.data)
+	if err != nil {
+		return nil, err
 	}
 	return func(context.Context) error {
-		err := d.opts.Door.Replace(filepath.Clean(path), []byte(m.text), 0o644)
+		err := d.opts.Door.Replace(path, []byte(m.text), 0o644)
 		var refused *confine.Refused
 		if errors.As(err, &refused) {
 			return final{err}

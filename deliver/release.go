@@ -81,3 +81,24 @@ func (w *Worker) question(res Result, rec task.DeliveryRecord, to task.Delivery)
 		State: task.ApprovalPending, CreatedAt: now, ExpiresAt: now.Add(heldFor),
 	}
 }
+
+// try makes one attempt. A file that it writes may be read through a builtin store:
+// that strangers' words may be in it is on record before they are, and that none are
+// any more, after.
+func (w *Worker) try(ctx context.Context, res Result, index int) (again bool, err error) {
+	entry, tainted := w.opts.Deliverer.entry(res, index), res.Run.HasMark(task.MarkUntrusted)
+	touched := task.Touched{Wrote: []string{entry}}
+	if entry != "" && tainted {
+		if err := w.opts.Store.Touch(ctx, res.Run.ID, true, touched); err != nil {
+			return true, err
+		}
+	}
+	again, err = w.opts.Deliverer.Try(ctx, res, index)
+	if err != nil || entry == "" || tainted {
+		return again, err
+	}
+	if err := w.opts.Store.Touch(ctx, res.Run.ID, false, touched); err != nil {
+		w.log.Warn("a clean file still counts as tainted", zap.String(keyRun, res.Run.ID), zap.Error(err))
+	}
+	return false, nil
+}

@@ -35,6 +35,9 @@ type Records interface {
 	HoldDelivery(ctx context.Context, ask task.Approval) (task.Approval, error)
 	// Approval reads one approval.
 	Approval(ctx context.Context, id string) (task.Approval, error)
+	// Touch stores what was written where builtin stores may read it, and whether
+	// the run had read untrusted text.
+	Touch(ctx context.Context, run string, tainted bool, t task.Touched) error
 	// FinishDelivery sets the run's delivery fact, once.
 	FinishDelivery(ctx context.Context, runID string, state task.DeliveryState, reason string) error
 }

@@ -179,7 +179,7 @@ func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec 
 		w.hold(rec, err)
 		return rec
 	}
-	again, err := w.opts.Deliverer.Try(ctx, res, rec.Index)
+	again, err := w.try(ctx, res, rec.Index)
 	switch {
 	case early && again:
 		rec.State, rec.Attempts, rec.NextAt = task.DestinationPending, planned.Attempts, planned.NextAt
