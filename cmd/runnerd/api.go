@@ -116,6 +116,7 @@ func (h *house) reloadView(ctx context.Context, empty bool) (control.ReloadView,
 		load = h.loader.LoadEmpty
 	}
 	err := h.reloadBy(ctx, load)
+	h.lookAgain()
 	var lost *config.LostError
 	if errors.As(err, &lost) {
 		err = &control.Error{Status: http.StatusConflict, Code: control.CodeConflict, Message: err.Error()}

@@ -187,6 +187,7 @@ func (h *house) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, everyMinute/2)
 	defer cancel()
 	h.lookAtOpenApprovals(ctx)
+	h.lookAgain()
 	err := h.held(ctx)
 	if err == nil {
 		err = h.main.Ping(ctx)

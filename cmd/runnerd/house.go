@@ -375,6 +375,18 @@ func (h *house) putNewest(ctx context.Context) error {
 	return err
 }
 
+// lookAgain finds what is wrong beside the files of the set in force, which may have
+// changed although none of them has: scripts, credentials, directories.
+func (h *house) lookAgain() {
+	h.apply.Lock()
+	defer h.apply.Unlock()
+	if set := h.applied.Load(); set != nil {
+		wrong := faults(set, h.secrets)
+		h.faulty.Store(&wrong)
+		h.care.see(set, wrong)
+	}
+}
+
 // many is from how many tasks on what a load leaves behind is given back at once:
 // an idle daemon collects little, and so would keep it.
 const many = 1000

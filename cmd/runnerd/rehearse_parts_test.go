@@ -178,6 +178,14 @@ func TestScriptsAreReadAgain(t *testing.T) {
 	if out, errw, _ := s.command("check"); !strings.Contains(out+errw, `unknown key "sya"`) {
 		t.Errorf("check:\n%s%s", out, errw)
 	}
+	s.command("reload")
+	if out, _, _ := s.command("status"); !strings.Contains(out, `unknown key "sya"`) {
+		t.Errorf("status:\n%s", out)
+	}
 	s.write("s.yaml", "loop: last\nturns:\n  - {say: Well again.}\n")
 	says("Well again.")
+	s.command("reload")
+	if out, _, _ := s.command("status"); strings.Contains(out, "sya") {
+		t.Errorf("status:\n%s", out)
+	}
 }
