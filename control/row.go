@@ -26,8 +26,8 @@ type RunRow struct {
 	NotBefore *time.Time `json:"not_before,omitempty"`
 	Steps     int        `json:"steps,omitempty"`
 	Calls     int        `json:"calls,omitempty"`
-	// WallMS is worker time over all attempts, in milliseconds.
-	WallMS int64    `json:"wall_ms,omitempty"`
+	// Wall is worker time over all attempts, in seconds.
+	Wall   float64  `json:"wall,omitempty"`
 	Tokens *int64   `json:"tokens,omitempty"`
 	Cost   *float64 `json:"cost,omitempty"`
 	Reason string   `json:"reason,omitempty"`
@@ -39,7 +39,7 @@ func NewRunRow(r task.Run) RunRow {
 		ID: r.ID, Task: r.Task, Due: stamp(r.Due), Trigger: r.Trigger, Attempt: r.Attempt,
 		Status: r.Status(), Execution: r.Execution, Outcome: string(r.Outcome), Delivery: string(r.Delivery),
 		Marks: append([]string{}, r.Marks...), StartedAt: stamp(r.StartedAt), FinishedAt: stamp(r.FinishedAt),
-		Steps: r.Steps, Calls: r.Calls, WallMS: r.Wall.Milliseconds(), Reason: r.Reason,
+		Steps: r.Steps, Calls: r.Calls, Wall: r.Wall.Round(time.Millisecond).Seconds(), Reason: r.Reason,
 	}
 	if r.Execution == task.Queued {
 		row.NotBefore = stamp(r.NotBefore)

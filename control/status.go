@@ -39,9 +39,11 @@ type StatusView struct {
 
 // TaskRow is a task as `tasks --json` and the API show it (DESIGN, appendix).
 type TaskRow struct {
-	ID         string      `json:"id"`
-	Enabled    bool        `json:"enabled"`
-	Paused     bool        `json:"paused"`
+	ID      string `json:"id"`
+	Enabled bool   `json:"enabled"`
+	Paused  bool   `json:"paused"`
+	// Pause is the note of the task's own pause.
+	Pause      string      `json:"pause,omitempty"`
 	Schedule   []string    `json:"schedule"`
 	Timezone   string      `json:"timezone"`
 	Next       *time.Time  `json:"next,omitempty"`
@@ -62,12 +64,13 @@ func NewTaskRow(t task.Task, next time.Time) TaskRow {
 // FillTasks adds what the main database knows: each task's last status and whether
 // it is paused, itself or with everything.
 func FillTasks(rows []TaskRow, last map[string]task.Run, pauses []db.Pause) {
-	paused := map[string]bool{}
+	paused := map[string]string{}
 	for _, p := range pauses {
-		paused[p.Task] = true
+		paused[p.Task] = pauseNote(p)
 	}
 	for i := range rows {
-		rows[i].Paused = paused[rows[i].ID] || paused[db.Everything]
+		rows[i].Pause = paused[rows[i].ID]
+		rows[i].Paused = rows[i].Pause != "" || paused[db.Everything] != ""
 		if r, ok := last[rows[i].ID]; ok {
 			rows[i].LastStatus = r.Status()
 		}
@@ -132,12 +135,18 @@ func (s *Server) status(ctx context.Context, r *request) (any, error) {
 			v.Trouble = append(v.Trouble, NewRunRow(run))
 		}
 	}
+	v.Paused = PausedAll(pauses)
+	return v, nil
+}
+
+// PausedAll is the note of a pause of everything, "" if there is none.
+func PausedAll(pauses []db.Pause) string {
 	for _, p := range pauses {
 		if p.Task == db.Everything {
-			v.Paused = pauseNote(p)
+			return pauseNote(p)
 		}
 	}
-	return v, nil
+	return ""
 }
 
 // pauseNote is never empty: it says that there is a pause.
@@ -174,7 +183,7 @@ type TaskView struct {
 	TaskRow
 	// Spec is the task as it is in force, null if its file was never good. Where
 	// its result goes is named by kind and path only: a URL may hold a secret.
-	Spec *task.Task `json:"spec"`
+	Spec *Spec `json:"spec"`
 	// Pause is the note of the pause that holds it back.
 	Pause string   `json:"pause,omitempty"`
 	Last  *RunRow  `json:"last_run,omitempty"`
@@ -214,13 +223,13 @@ func (s *Server) task(ctx context.Context, r *request) (any, error) {
 }
 
 // shown is a task without what may hold a secret.
-func shown(t task.Task) *task.Task {
+func shown(t task.Task) *Spec {
 	t.Deliver = append([]task.Delivery(nil), t.Deliver...)
 	for i := range t.Deliver {
 		t.Deliver[i].URL, t.Deliver[i].Command = "", nil
 	}
 	t.Ping = ""
-	return &t
+	return &Spec{t}
 }
 
 // paused is the task that a pause or a resume is about.

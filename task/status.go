@@ -68,6 +68,14 @@ const (
 	StatusOK          Status = "ok"
 )
 
+// Statuses are all of them.
+func Statuses() []Status {
+	return []Status{
+		StatusQueued, StatusRunning, StatusUnknown, StatusCancelled, StatusInterrupted, StatusWaiting,
+		StatusBudget, StatusDenied, StatusFailed, StatusOK,
+	}
+}
+
 // Status is StatusOf for a run as it is stored: its marks hold already what its
 // receipts say.
 func (r Run) Status() Status { return StatusOf(r, nil) }

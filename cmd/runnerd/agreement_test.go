@@ -146,7 +146,7 @@ var (
 	anID   = regexp.MustCompile(`\b[0-9a-v]{20}\b`)
 	aTime  = regexp.MustCompile(`\b([A-Z][a-z]{2} )?(\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(\.\d+)?Z?\b`)
 	aSpan  = regexp.MustCompile(`\b(\d+(\.\d+)?(ms|µs|s))+\b`)
-	wallMS = regexp.MustCompile(`"wall_ms": \d+,?\n\s*`)
+	wallMS = regexp.MustCompile(`"wall": [0-9.]+,?\n\s*`)
 )
 
 func normal(text, state string) string {

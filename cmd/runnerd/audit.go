@@ -23,7 +23,7 @@ type auditCmd struct {
 
 type auditListCmd struct {
 	Task  string `help:"About one task." placeholder:"TASK"`
-	Limit int    `help:"How many." default:"100"`
+	Limit int    `short:"n" help:"How many." default:"100"`
 	JSON  bool   `help:"Print JSON."`
 }
 

@@ -142,21 +142,74 @@ func taskOf(file string) string {
 }
 
 type runsCmd struct {
-	Task  string `help:"Of one task." placeholder:"TASK"`
-	Limit int    `help:"How many." default:"100"`
-	JSON  bool   `help:"Print JSON."`
+	Task   string    `help:"Of one task." placeholder:"TASK"`
+	Status []string  `help:"With this status: ok, failed, denied …; several with commas between." placeholder:"STATUS"`
+	Since  time.Time `help:"Due since this instant, or for so long." placeholder:"RFC3339|24h"`
+	Limit  int       `short:"n" help:"How many." default:"100"`
+	JSON   bool      `help:"Print JSON."`
 }
 
-func (c runsCmd) Run(ctx context.Context, a *app) error {
-	runs := []control.RunRow{}
-	err := a.reading(ctx, func(main *db.DB) error {
-		list, err := main.Runs(ctx, db.RunFilter{Task: c.Task, Limit: c.Limit})
-		runs = control.NewRunRows(list)
+// find asks for runs, page by page, until enough of them are what is looked for.
+func (c runsCmd) find(page func(limit int, before string) ([]control.RunRow, error)) ([]control.RunRow, error) {
+	found, before := []control.RunRow{}, ""
+	for {
+		rows, err := page(min(max(c.Limit, 1), 1000), before)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			before = r.ID
+			old := !c.Since.IsZero() && r.Due != nil && r.Due.Before(c.Since)
+			if len(found) < c.Limit && !old && (len(c.Status) == 0 || slices.Contains(c.Status, string(r.Status))) {
+				found = append(found, r)
+			}
+		}
+		if len(rows) < min(max(c.Limit, 1), 1000) || len(found) >= c.Limit {
+			return found, nil
+		}
+	}
+}
+
+// known refuses a status that no run can have.
+func (c runsCmd) known() error {
+	all := []string{}
+	for _, s := range task.Statuses() {
+		all = append(all, string(s))
+	}
+	for _, s := range c.Status {
+		if !slices.Contains(all, s) {
+			return usage("--status %s: expected one of %s", s, strings.Join(all, ", "))
+		}
+	}
+	if c.Limit < 1 {
+		return usage("-n %d: expected 1 or more", c.Limit)
+	}
+	return nil
+}
+
+// rows reads the runs, or asks the daemon for them.
+func (c runsCmd) rows(ctx context.Context, a *app) (runs []control.RunRow, err error) {
+	runs = []control.RunRow{}
+	err = a.reading(ctx, func(main *db.DB) (err error) {
+		runs, err = c.find(func(limit int, before string) ([]control.RunRow, error) {
+			list, err := main.Runs(ctx, db.RunFilter{Task: c.Task, Limit: limit, Before: before})
+			return control.NewRunRows(list), err
+		})
 		return err
 	})
 	if client := a.instead(ctx, err); client != nil {
-		runs, err = client.Runs(ctx, c.Task, c.Limit, "")
+		runs, err = c.find(func(limit int, before string) ([]control.RunRow, error) {
+			return client.Runs(ctx, c.Task, limit, before)
+		})
 	}
+	return runs, err
+}
+
+func (c runsCmd) Run(ctx context.Context, a *app) error {
+	if err := c.known(); err != nil {
+		return err
+	}
+	runs, err := c.rows(ctx, a)
 	if err != nil {
 		return remote(err)
 	}
@@ -235,12 +288,37 @@ func (a *app) reading(ctx context.Context, read func(*db.DB) error) error {
 }
 
 type showCmd struct {
-	Run_  string `arg:"" name:"run" help:"Run id, or its beginning."`
+	Run_  string `arg:"" name:"run" optional:"" default:"last" help:"Run id, or its beginning; last, or a task for its last one."`
 	JSON  bool   `help:"Print JSON."`
 	Short bool   `help:"Cut long texts."`
 }
 
+// last puts the id of the newest run in place of "last" or of a task's name.
+func (c *showCmd) last(ctx context.Context, a *app) error {
+	id := taskName(c.Run_)
+	if c.Run_ == "last" {
+		id = ""
+	} else if rows, err := (tasksCmd{}).rows(ctx, a); err != nil || !slices.ContainsFunc(rows, func(r control.TaskRow) bool { return r.ID == id }) {
+		return nil // a run's id, or what noRun says of it
+	}
+	rows, err := runsCmd{Task: id, Limit: 1}.rows(ctx, a)
+	switch {
+	case err != nil:
+		return remote(err)
+	case len(rows) > 0:
+		c.Run_ = rows[0].ID
+	case id == "":
+		return usage("there is no run to show: nothing has run yet")
+	default:
+		return usage("task %s has not run yet; `runnerd run %s` runs it", id, id)
+	}
+	return nil
+}
+
 func (c showCmd) Run(ctx context.Context, a *app) error {
+	if err := c.last(ctx, a); err != nil {
+		return err
+	}
 	main, err := a.openMain(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return usage("there is no run %s: nothing has run yet", c.Run_)
@@ -328,8 +406,8 @@ func noRun(id string, err error) error {
 type whyCmd struct {
 	Task  string    `arg:"" help:"Task."`
 	At    time.Time `help:"About this instant." placeholder:"RFC3339"`
-	Since time.Time `help:"About every instant since." placeholder:"RFC3339"`
-	Limit int       `help:"How many, the newest first." default:"100"`
+	Since time.Time `help:"About every instant since, or for so long." placeholder:"RFC3339|24h"`
+	Limit int       `short:"n" help:"How many, the newest first." default:"100"`
 	JSON  bool      `help:"Print JSON."`
 }
 

@@ -43,10 +43,10 @@ type cli struct {
 	Serve      serveCmd      `cmd:"" help:"Be the daemon."`
 	Status     statusCmd     `cmd:"" help:"Show the daemon, its tasks and what needs attention."`
 	Next       nextCmd       `cmd:"" help:"Show when tasks, or a cron line, are due next."`
-	Tasks      tasksCmd      `cmd:"" help:"List tasks."`
+	Tasks      tasksCmd      `cmd:"" aliases:"list,ls" help:"List tasks."`
 	Runs       runsCmd       `cmd:"" help:"List runs, newest first."`
 	Tail       tailCmd       `cmd:"" help:"Follow runs as they happen."`
-	Show       showCmd       `cmd:"" help:"Show a run: transcript, receipts, status."`
+	Show       showCmd       `cmd:"" aliases:"logs" help:"Show a run: transcript, receipts, status."`
 	Why        whyCmd        `cmd:"" help:"Say what became of a task's scheduled instants."`
 	Explain    explainCmd    `cmd:"" help:"Show the decision that each tool of a task would get, and why."`
 	Cancel     cancelCmd     `cmd:"" help:"End a run."`
@@ -174,8 +174,11 @@ func instantFlag(ctx *kong.DecodeContext, target reflect.Value) error {
 		return err
 	}
 	t, err := time.Parse(time.RFC3339, s)
+	if ago, aerr := time.ParseDuration(s); err != nil && aerr == nil && ago >= 0 {
+		t, err = time.Now().Add(-ago), nil
+	}
 	if err != nil {
-		return fmt.Errorf("%q is not an instant; expected one such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00", s)
+		return fmt.Errorf("%q is not an instant; expected one such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00, or how long ago, such as 24h", s)
 	}
 	target.Set(reflect.ValueOf(t))
 	return nil

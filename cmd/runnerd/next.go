@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"runnerd/control"
@@ -28,6 +29,7 @@ type instant struct {
 	Due       string `json:"due"`
 	UTC       string `json:"utc"`
 	NotBefore string `json:"not_before,omitempty"`
+	at        time.Time
 }
 
 // Local is the instant as people in its zone write it, with the offset.
@@ -122,6 +124,7 @@ func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]instant, error) {
 	if c.Task != "" {
 		c.sayIdle(ctx, a, i.set.Tasks[c.Task].Task, len(list))
 	}
+	slices.SortStableFunc(list, func(a, b instant) int { return a.at.Compare(b.at) })
 	return list, nil
 }
 
@@ -149,7 +152,7 @@ func fillPauses(ctx context.Context, rows []control.TaskRow) func(*db.DB) error 
 func instants(id string, s *scheduler.Schedule, after time.Time, n int, jitter time.Duration) []instant {
 	list := []instant{}
 	for _, due := range s.List(after, n) {
-		i := instant{Task: id, Due: due.In(s.Zone()).Format(time.RFC3339Nano), UTC: due.UTC().Format(time.RFC3339Nano)}
+		i := instant{at: due, Task: id, Due: due.In(s.Zone()).Format(time.RFC3339Nano), UTC: due.UTC().Format(time.RFC3339Nano)}
 		if jitter > 0 {
 			i.NotBefore = due.Add(jitter).In(s.Zone()).Format(time.RFC3339)
 		}

@@ -55,12 +55,17 @@ type resumeCmd struct {
 	All  bool   `help:"End the pause of every task. Tasks that were paused by name stay so."`
 }
 
-func (c resumeCmd) Run(ctx context.Context, a *app) error {
+func (c resumeCmd) Run(ctx context.Context, a *app) (err error) {
 	name, err := a.pausable(ctx, c.Task, c.All)
 	if err != nil {
 		return err
 	}
 	var was bool
+	defer func() {
+		if err == nil {
+			err = a.stillPaused(ctx, c.Task)
+		}
+	}()
 	if client := a.live(ctx); client != nil {
 		id := name
 		if c.All {
@@ -81,6 +86,26 @@ func (c resumeCmd) Run(ctx context.Context, a *app) error {
 		text.Fprintf(a.out, "%s was not paused\n", pausedName(name))
 	default:
 		text.Fprintf(a.out, "%s resumed\n", pausedName(name))
+	}
+	return nil
+}
+
+// stillPaused says what a resume has left paused: the task by itself or with every
+// other, or, after every task was resumed, those that were paused by name.
+func (a *app) stillPaused(ctx context.Context, id string) error {
+	v, err := statusCmd{}.view(ctx, a)
+	if err != nil {
+		return err
+	}
+	switch {
+	case id != "" && v.Paused != "":
+		text.Fprintf(a.out, "task %s is still paused with every other: %s; `%s resume --all` ends that\n", id, v.Paused, a.again())
+	case v.Paused == "" && id == "":
+		for _, t := range v.Tasks {
+			if t.Paused {
+				text.Fprintf(a.out, "task %s is still paused%s; `%s resume %s` ends that\n", t.ID, colonise(t.Pause), a.again(), t.ID)
+			}
+		}
 	}
 	return nil
 }

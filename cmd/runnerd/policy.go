@@ -164,7 +164,7 @@ func (a *app) override(ctx context.Context, scope policy.Scope, id string, patch
 
 type policyHistoryCmd struct {
 	Task  string `arg:"" optional:"" help:"Task; everything if left out."`
-	Limit int    `help:"How many." default:"50"`
+	Limit int    `short:"n" help:"How many." default:"50"`
 	JSON  bool   `help:"Print JSON."`
 }
 

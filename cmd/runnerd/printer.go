@@ -164,7 +164,7 @@ func (p *printer) endRow(r control.RunRow) {
 	}
 	text.Fprintf(p.w, "status      %s (exit code %d)%s\n", p.paint(color, string(r.Status)), r.Status.ExitCode(), colonise(r.Reason))
 	text.Fprintf(p.w, "facts       execution %s; outcome %s; delivery %s%s\n", r.Execution, orNone(r.Outcome), orNone(r.Delivery), marksText(r.Marks))
-	text.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, tokens, costText(r), time.Duration(r.WallMS)*time.Millisecond)
+	text.Fprintf(p.w, "spent       %d steps, %d calls, %d tokens, %s, %s\n", r.Steps, r.Calls, tokens, costText(r), time.Duration(r.Wall*float64(time.Second)).Round(time.Millisecond))
 	for _, step := range nextSteps(r.Marks) {
 		text.Fprintf(p.w, "see         %s\n", step)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,6 +30,7 @@ func (runCmd) Help() string {
 }
 
 func (c runCmd) Run(ctx context.Context, a *app) error {
+	c.Task = taskName(c.Task)
 	script, err := c.script() // before a run is on record
 	if err != nil {
 		return &exit{task.ExitUsage, err}
@@ -58,6 +60,19 @@ func (c runCmd) script() (task.Script, error) {
 		_, err = scripted.Parse(c.Script, text)
 	}
 	return task.Script{Name: c.Script, Text: string(text)}, err
+}
+
+// taskName is the task that a person means who names its file.
+func taskName(name string) string {
+	for _, ext := range []string{".md", ".yaml"} {
+		if id, ok := strings.CutSuffix(name, ext); ok {
+			if _, below, found := strings.Cut("/"+id, "/tasks/"); found {
+				return below
+			}
+			return id
+		}
+	}
+	return name
 }
 
 // played says that the run is no real one.

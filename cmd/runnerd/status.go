@@ -59,13 +59,15 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 		active, err := main.Runs(ctx, db.RunFilter{Active: true})
 		last, lerr := main.LastRuns(ctx)
 		stats, serr := main.Stats(ctx)
+		pauses, perr := main.Pauses(ctx)
+		v.Paused = control.PausedAll(pauses)
 		v.Active, v.PendingApprovals = control.NewRunRows(active), int(stats.PendingApprovals)
 		for _, id := range i.set.TaskIDs() {
 			if r, ok := last[id]; ok && r.Execution.Finished() && r.Status() != task.StatusOK {
 				v.Trouble = append(v.Trouble, control.NewRunRow(r))
 			}
 		}
-		return errors.Join(err, lerr, serr)
+		return errors.Join(err, lerr, serr, perr)
 	})
 }
 
@@ -90,8 +92,8 @@ func printStatus(a *app, v control.StatusView) {
 		text.Fprintf(a.out, "paused    everything: %s; `runnerd resume --all` ends it\n", v.Paused)
 	}
 	for _, t := range v.Tasks {
-		if t.Paused && v.Paused == "" {
-			text.Fprintf(a.out, "paused    %s; `runnerd resume %s` ends it\n", t.ID, t.ID)
+		if t.Pause != "" {
+			text.Fprintf(a.out, "paused    %s: %s; `runnerd resume %s` ends it\n", t.ID, t.Pause, t.ID)
 		}
 	}
 	for _, p := range v.Problems {
