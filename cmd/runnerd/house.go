@@ -43,6 +43,7 @@ type house struct {
 	zone     *time.Location
 	zoneFrom string
 	every    time.Duration
+	modes    modes // as they were when the daemon began
 
 	secrets *config.Resolver
 	redact  *redact.Set

@@ -156,6 +156,7 @@ func (p *parts) start(name string, run func(context.Context) error) {
 // gone, for the grace time that they have; gone is closed when every part has
 // returned.
 func (h *house) start(life context.Context, end context.CancelCauseFunc, control, watchdog func(context.Context) error) (gone <-chan struct{}) {
+	h.modes = ownModes(h.settings)
 	needed, release := context.WithCancel(context.WithoutCancel(life))
 	first, last := &parts{ctx: life, end: end, log: h.log}, &parts{ctx: needed, end: end, log: h.log}
 	last.start("connectors", h.pool.Run)
@@ -278,7 +279,7 @@ func (h *house) away(err error) {
 // everyMinute is how often what only time changes is looked at.
 const everyMinute = time.Minute
 
-// tick expires approvals and gives unused memory back.
+// tick expires approvals, gives unused memory back and keeps the modes of files.
 func (h *house) tick(ctx context.Context) error {
 	t := time.NewTicker(h.every)
 	defer t.Stop()
@@ -293,6 +294,7 @@ func (h *house) tick(ctx context.Context) error {
 		select {
 		case <-t.C:
 			h.trim()
+			h.modes.restore(h.log)
 		case <-ctx.Done():
 			return nil
 		}

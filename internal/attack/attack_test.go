@@ -20,15 +20,31 @@ var (
 // TestMain lets more scenarios run side by side than there are cores: they wait for
 // the disk more than for anything else.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == relayVerb {
-		syscall.Exit(relay(os.Args[2:]))
+	if len(os.Args) > 2 { // os.Exit would sleep for a second in a race build
+		switch os.Args[1] {
+		case relayVerb:
+			syscall.Exit(relay(os.Args[2:]))
+		case villainVerb:
+			syscall.Exit(villain(os.Args[2:]))
+		}
 	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	debug.SetGCPercent(400)
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(tidy{m})
+}
+
+// tidy removes what tests share.
+type tidy struct{ *testing.M }
+
+func (m tidy) Run() int {
+	code := m.M.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	return code
 }
 
 // TestScenarios plays every scenario and holds it to what it says of itself.
