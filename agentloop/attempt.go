@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -41,6 +39,8 @@ type attempt struct {
 	overflowed bool
 	room       int // tokens that the history may take, as of the last request
 	lastOffer  policy.Offer
+	offered    bool   // lastOffer is one
+	lacking    string // what was not there at the last look
 	advised    bool
 	// What policy said last; checked before each spend.
 	limits      policy.Limits
@@ -84,10 +84,7 @@ func (a *attempt) read(ctx context.Context) (err error) {
 	if a.approvals, err = a.Store.RunApprovals(ctx, a.run.ID); err != nil {
 		return fmt.Errorf("read approvals of run %s: %w", a.run.ID, err)
 	}
-	// What was down for an earlier attempt need not be down for this one.
-	a.run.Marks = slices.DeleteFunc(a.run.Marks, func(m string) bool {
-		return strings.HasPrefix(m, task.MarkRequiredDown+":")
-	})
+	a.forgetLook() // what was down for an earlier attempt need not be down for this one
 	return nil
 }
 

@@ -157,8 +157,8 @@ func (a *attempt) reason(given string) string {
 		return a.lastRefusal()
 	case a.run.Outcome == task.OutcomeFailed || a.run.Outcome == task.OutcomeNeedsAttention:
 		return "the agent reported " + string(a.run.Outcome) + a.reported()
-	case a.run.HasMark(task.MarkRequiredDown):
-		return a.lastDown()
+	case a.lacking != "":
+		return a.lacking
 	case a.run.HasMark(task.MarkReportMissing):
 		return "the agent gave no report, which the task requires (report: required)"
 	case a.run.HasMark(task.MarkEmptyAnswer):

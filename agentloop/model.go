@@ -71,6 +71,7 @@ func (a *attempt) shown(offer policy.Offer) policy.Offer {
 
 // noTools marks a run whose model can take no tools although some were chosen.
 func (a *attempt) noTools(eff policy.Effective) {
+	a.forgetLook()
 	if eff.Tools.Len() > 0 || eff.TaskConnectors.Len() > 0 || eff.SessionConnectors.Len() > 0 || eff.ProjectConnectors.Len() > 0 {
 		a.run.Mark(task.MarkToolsUnsupported)
 	}

@@ -99,23 +99,33 @@ func listed(why map[string]string) string {
 }
 
 // lookAtNeeds keeps the marks of needed connectors as they were at the last look: one
-// that is down then was not there for the answer.
+// that was down then, or had no tool to offer, was not there for the answer.
 func (a *attempt) lookAtNeeds(eff policy.Effective, offer policy.Offer) {
+	a.forgetLook()
 	for _, id := range a.needed(eff) {
-		if _, down := offer.Down[id]; down {
-			a.run.Mark(task.MarkRequiredDown + ":" + id)
-		} else {
-			a.run.Unmark(task.MarkRequiredDown + ":" + id)
+		if why, down := offer.Down[id]; down {
+			a.lacks(task.MarkRequiredDown+":"+id, fmt.Sprintf("connector %s, which the task needs, is down: %s", id, why))
 		}
+	}
+	bare := policy.Bare(eff, offer, a.spec.Require, a.spec.Optional)
+	for _, id := range slices.Sorted(maps.Keys(bare)) {
+		a.lacks(task.MarkNoTools+":"+id, fmt.Sprintf("connector %s has no tool for the task: %s", id, bare[id]))
 	}
 }
 
-// lastDown says which needed connector was down at the last look, and why.
-func (a *attempt) lastDown() string {
-	for _, m := range a.run.Marks {
-		if id, ok := strings.CutPrefix(m, task.MarkRequiredDown+":"); ok {
-			return fmt.Sprintf("connector %s, which the task needs, is down: %s", id, a.lastOffer.Down[id])
-		}
+// lacks marks what was not there at the last look; the first is the run's reason if
+// it gets no other.
+func (a *attempt) lacks(mark, why string) {
+	a.run.Mark(mark)
+	if a.lacking == "" {
+		a.lacking = why
 	}
-	return ""
+}
+
+func (a *attempt) forgetLook() {
+	a.lacking = ""
+	a.run.Marks = slices.DeleteFunc(slices.Clone(a.run.Marks), func(m string) bool {
+		kind, _, _ := strings.Cut(m, ":")
+		return kind == task.MarkRequiredDown || kind == task.MarkNoTools
+	})
 }

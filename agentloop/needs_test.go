@@ -222,3 +222,78 @@ func answersOf(texts []string, reported string) (list []llm.Response) {
 	}
 	return list
 }
+
+// TestNamedWithoutATool: a connector that the task names and that is up, but of which
+// nothing can be offered, was not there for the answer either.
+func TestNamedWithoutATool(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		task   task.Task
+		policy policy.Fields
+		desk   policy.Fields
+		change func(w *looptest.World, desk *looptest.Server)
+		status task.Status
+		reason string
+	}{
+		{name: "each tool changed since it was accepted", policy: policy.Fields{Tools: named("desk")}, change: changeTools, status: task.StatusFailed, reason: "quarantined"},
+		{name: "named in connectors", policy: policy.Fields{Connectors: named("desk", "web")}, change: changeTools, status: task.StatusFailed, reason: "quarantined"},
+		{name: "named in allow", policy: policy.Fields{Allow: grants("desk/note")}, change: changeTools, status: task.StatusFailed, reason: "quarantined"},
+		{name: "not named, beside another", change: changeTools, status: task.StatusOK},
+		{name: "named and optional, beside another", task: task.Task{Optional: []string{"desk"}}, policy: policy.Fields{Connectors: named("desk", "web")}, change: changeTools, status: task.StatusOK},
+		{name: "lists none any more", policy: policy.Fields{Tools: named("desk")}, change: func(_ *looptest.World, s *looptest.Server) { s.Set() }, status: task.StatusFailed, reason: "lists no tool"},
+		{name: "each is disabled", policy: policy.Fields{Tools: named("desk")}, desk: policy.Fields{DisabledTools: named("*")}, status: task.StatusFailed, reason: "disabled"},
+		{name: "each is denied", policy: policy.Fields{Tools: named("desk"), Deny: grants("desk/*")}, status: task.StatusFailed, reason: "denied"},
+		{name: "the session does not reach it", policy: policy.Fields{Tools: named("desk")}, status: task.StatusFailed, reason: "does not list desk",
+			change: func(w *looptest.World, _ *looptest.Server) {
+				w.Override(policy.ScopeSession, "brief", map[string]string{"connectors": "[]"})
+			}},
+		{name: "nothing is wanted", policy: policy.Fields{Tools: named()}, change: changeTools, status: task.StatusOK},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := world(t)
+			c.desk.Classes = deskClasses
+			server := w.Server("desk", c.desk, deskTools()...)
+			reader(w, "web")
+			c.task.ID = "brief"
+			w.Task(c.task, c.policy)
+			w.Answers(looptest.Say("Hello."), looptest.Say("Nothing unusual today."))
+			w.Run("brief")
+			if c.change != nil {
+				c.change(w, server)
+				w.Restart()
+			}
+			ended(t, w.Run("brief"), c.status, c.reason)
+		})
+	}
+}
+
+func changeTools(_ *looptest.World, s *looptest.Server) {
+	tools := deskTools()
+	for i := range tools {
+		tools[i].Description = "other"
+	}
+	s.Set(tools...)
+}
+
+// TestNoConnectorHasATool: a task that names nothing and is offered nothing, though
+// servers are up, is not ok either; a refusal by name says more and comes first.
+func TestNoConnectorHasATool(t *testing.T) {
+	w := world(t)
+	server := desk(w)
+	w.Task(task.Task{ID: "brief"}, policy.Fields{})
+	w.Answers(looptest.Say("Hello."), looptest.Say("Nothing unusual."), looptest.Say("Good again."))
+	ended(t, w.Run("brief"), task.StatusOK, "")
+	changeTools(w, server)
+	w.Restart()
+	ended(t, w.Run("brief"), task.StatusFailed, "quarantined")
+}
+
+// TestPolicyUnreadableAtFirst: a run whose policy could not be read when it was to be
+// offered tools had none, and does not end as if it had.
+func TestPolicyUnreadableAtFirst(t *testing.T) {
+	w := world(t)
+	desk(w)
+	w.Task(task.Task{ID: "brief", Project: "gone"}, policy.Fields{Tools: named("desk")})
+	w.Answers(looptest.Say("Nothing unusual."))
+	ended(t, w.Run("brief"), task.StatusFailed, "policy could not be read")
+}

@@ -143,7 +143,7 @@ func (a *attempt) offer(ctx context.Context) (policy.Offer, error) {
 	a.warn("offer", offer.Notices)
 	a.lookAtNeeds(eff, offer)
 	a.advise(eff, connected)
-	a.lastOffer = offer
+	a.lastOffer, a.offered = offer, true
 	return offer, nil
 }
 
@@ -154,6 +154,9 @@ func (a *attempt) unreadable(ctx context.Context, err error) error {
 	}
 	a.log.Error("policy unreadable", zap.Error(err))
 	a.run.Mark(task.MarkPolicyUnreadable)
+	if !a.offered {
+		a.lacks(task.MarkNoTools, "policy could not be read, so that no tool was offered: "+err.Error())
+	}
 	return nil
 }
 

@@ -19,6 +19,16 @@ func checkCommand(argv []string) error {
 	return nil
 }
 
+// Startable tells whether the program of a command is there now. Of other kinds, and
+// of a program whose name is a reference, it says nothing.
+func (d *Deliverer) Startable(to task.Delivery) error {
+	if to.To != ToCommand || len(to.Command) == 0 || strings.Contains(to.Command[0], "${") {
+		return nil
+	}
+	_, err := procgroup.Find(to.Command[0], "/", d.opts.Env)
+	return err
+}
+
 // toCommand feeds the text to a command's standard input. A command that cannot
 // be started is not tried again, one that exits with an error said so itself and
 // is, one that was ended by the deadline may have done its work and is not.

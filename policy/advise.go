@@ -224,7 +224,7 @@ func (a *adviser) leftOut(c Connected) {
 	if !Reachable(a.e, c.ID) || !leftOut(a.e, c) {
 		return
 	}
-	a.add(Advice{SeverityWarning, "tools (default)", noReadText(c.ID), task.MarkNoReadTools + ":" + c.ID})
+	a.add(Advice{SeverityWarning, "tools (default)", "connector " + c.ID + " is " + noReadText(c.ID), task.MarkNoReadTools + ":" + c.ID})
 }
 
 // trifecta finds a task in which an untrusted text could make the model send out

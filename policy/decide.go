@@ -137,7 +137,7 @@ func (d *decider) offered() *refusal {
 // refuses every call, since nobody wrote it down.
 func (d *decider) byDefault() *refusal {
 	if c, ok := d.connected(); ok && c.Up && leftOut(*d.e, c) {
-		return deny(CodeNotOffered, "%s", noReadText(c.ID))
+		return deny(CodeNotOffered, "connector %s is %s", c.ID, noReadText(c.ID))
 	}
 	return nil
 }

@@ -20,6 +20,18 @@ func Needed(e Effective, require, optional []string) []string {
 	return slices.Compact(names)
 }
 
+// Bare tells, of an offer, which connectors are there without a tool for a task
+// that counts on them, and why: it needs them, or it is offered nothing at all.
+func Bare(e Effective, offer Offer, require, optional []string) map[string]string {
+	needed, why := Needed(e, require, optional), map[string]string{}
+	for id, reason := range offer.Bare {
+		if slices.Contains(needed, id) || len(offer.Tools) == 0 && !slices.Contains(optional, id) {
+			why[id] = reason
+		}
+	}
+	return why
+}
+
 // WithoutTools tells, of an offer to a task that names no tools, why each connector
 // that it could have used is not in it: left out, or down. It is empty if one of
 // them is offered, if there is none at all, or if one that is down may be.

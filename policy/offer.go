@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 
 	"runnerd/task"
 )
@@ -16,7 +17,7 @@ import (
 // Without a declared selection, a reachable connector that is not up counts as
 // down too: the run should not pass over it in silence.
 func BuildOffer(e Effective, connected []Connected) Offer {
-	b := &offerBuilder{e: e, offer: Offer{Down: map[string]string{}, LeftOut: map[string]string{}, Report: !e.Tools.Declared() || e.Tools.Len() > 0}}
+	b := &offerBuilder{e: e, offer: Offer{Down: map[string]string{}, LeftOut: map[string]string{}, Bare: map[string]string{}, Report: !e.Tools.Declared() || e.Tools.Len() > 0}}
 	b.missing(connected)
 	var shown []Connected
 	for _, c := range byID(connected) {
@@ -61,6 +62,7 @@ func (b *offerBuilder) missing(connected []Connected) {
 		if _, configured := b.e.Connectors[id]; !configured {
 			b.down(id, id+" is not configured")
 		} else if !Reachable(b.e, id) {
+			b.offer.Bare[id] = whyUnreachable(b.e, id)
 			b.note("", "tools lists %s, but %s", id, whyUnreachable(b.e, id))
 		} else if !slices.ContainsFunc(connected, func(c Connected) bool { return c.ID == id }) {
 			b.down(id, "not connected")
@@ -96,12 +98,25 @@ func (b *offerBuilder) connector(c Connected) []task.Tool {
 	rules := b.e.Connectors[c.ID]
 	if leftOut(b.e, c) {
 		b.offer.LeftOut[c.ID] = noReadText(c.ID)
-		b.note(task.MarkNoReadTools+":"+c.ID, "%s", noReadText(c.ID))
+		b.note(task.MarkNoReadTools+":"+c.ID, "connector %s is %s", c.ID, b.offer.LeftOut[c.ID])
 		return nil
 	}
 	if !b.e.Tools.Declared() && len(c.Tools) == 0 {
-		b.offer.LeftOut[c.ID] = "connector " + c.ID + " lists no tool"
+		b.offer.LeftOut[c.ID] = "without a tool: " + noTool
 	}
+	shown := b.shown(rules, c)
+	if len(c.Tools) == 0 {
+		b.offer.Bare[c.ID] = noTool
+	} else if len(shown) == 0 {
+		b.offer.Bare[c.ID] = "each of its tools is " + strings.Join(b.barred(rules, c), " or ")
+	}
+	return shown
+}
+
+const noTool = "it lists no tool that can be used"
+
+// shown are the tools of a connector less those that would be refused outright.
+func (b *offerBuilder) shown(rules ConnectorRules, c Connected) []task.Tool {
 	shown := []task.Tool{}
 	for _, t := range uniqueTools(c.Tools) {
 		if disabled(rules, t.Name) != "" || deniedOutright(b.e, c.ID, t.Name) {
@@ -114,6 +129,22 @@ func (b *offerBuilder) connector(c Connected) []task.Tool {
 		shown = append(shown, t)
 	}
 	return shown
+}
+
+// barred says in words what keeps the tools of a connector from being shown.
+func (b *offerBuilder) barred(rules ConnectorRules, c Connected) (words []string) {
+	for _, t := range c.Tools {
+		word := "quarantined (see runnerd connectors diff " + c.ID + ")"
+		if disabled(rules, t.Name) != "" {
+			word = "disabled"
+		} else if deniedOutright(b.e, c.ID, t.Name) {
+			word = "denied"
+		}
+		if !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	return words
 }
 
 // hasRead tells whether the default selection takes the connector: one tool that
@@ -131,9 +162,10 @@ func leftOut(e Effective, c Connected) bool {
 	return !e.Tools.Declared() && len(c.Tools) > 0 && !hasRead(e.Connectors[c.ID], c.Tools)
 }
 
+// noReadText says why the default selection leaves a connector out.
 func noReadText(id string) string {
-	return fmt.Sprintf("connector %s is not offered by default: none of its tools is classed read; "+
-		"list it in tools, or see runnerd connectors tools %s --suggest for classes", id, id)
+	return fmt.Sprintf("not offered by default: none of its tools is classed read; "+
+		"list it in tools, or see runnerd connectors tools %s --suggest for classes", id)
 }
 
 // deniedOutright tells whether a deny line refuses every call of the tool.

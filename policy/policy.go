@@ -286,6 +286,9 @@ type Offer struct {
 	Down map[string]string
 	// LeftOut are connectors that the default selection leaves out, with the reason.
 	LeftOut map[string]string
+	// Bare are selected connectors of which nothing can be offered though none of
+	// them is down or left out by default, with the reason.
+	Bare map[string]string
 	// Marks are task.Mark* values for the run, Notices the same in words.
 	Marks   []string
 	Notices []string

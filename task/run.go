@@ -95,7 +95,7 @@ const (
 	MarkEmptyAnswer      = "empty_answer"       // no final text
 	MarkConnectorDown    = "connector_down"     // connector_down:ID
 	MarkRequiredDown     = "required_down"      // required_down:ID, needed and not up when last looked at
-	MarkNoTools          = "no_tools"           // every connector was left out or down
+	MarkNoTools          = "no_tools"           // no connector had a tool; no_tools:ID, one that was needed had none
 	MarkReportMissing    = "report_missing"     // report: required, and none was given
 	MarkUndelivered      = "undelivered"        // not at a destination after its first attempt
 	MarkToolsUnsupported = "tools_unsupported"  // tool mode none, connectors were selected

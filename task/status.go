@@ -118,7 +118,7 @@ func (r Run) fellShort() bool {
 // fallingShort are the marks of a run that did not do its job, though its model
 // said a last word.
 var fallingShort = []string{
-	MarkEmptyAnswer, MarkUnverifiedClaims, MarkRequiredDown, MarkInvalidOutput, MarkTruncated, MarkReportMissing, MarkUndelivered,
+	MarkEmptyAnswer, MarkUnverifiedClaims, MarkRequiredDown, MarkNoTools, MarkInvalidOutput, MarkTruncated, MarkReportMissing, MarkUndelivered,
 }
 
 // Account puts into the run's marks what its receipts say: unknown_effect and

@@ -74,7 +74,7 @@ func TestStatusOfEveryCombination(t *testing.T) {
 	for _, line := range table {
 		marks = append(marks, line.marks...)
 	}
-	if len(table) != 14 || len(marks) != 11 {
+	if len(table) != 14 || len(marks) != 12 {
 		t.Fatalf("the page has %d lines and %d marks", len(table), len(marks))
 	}
 	for _, execution := range Executions() {

@@ -192,11 +192,25 @@ func (i *inspection) checkTask(ctx context.Context, t task.Task, rules *taskpoli
 		c.Errors = append(c.Errors, cannotBegin(t, eff, list)...)
 	}
 	c.Tools = policy.Explain(eff, list)
+	c.Notes = append(c.Notes, i.hidden(t, c.Tools)...)
 	return c, nil
 }
 
-// cannotBegin says why each run would fail before it spends a token, as things
-// stand now.
+// hidden says which tools of a table the task's model will not see, though nobody
+// who wrote the files meant that.
+func (i *inspection) hidden(t task.Task, rows []policy.Row) (notes []string) {
+	for _, row := range rows {
+		if row.Code == policy.CodeQuarantined {
+			notes = append(notes, row.Rule)
+		}
+	}
+	if i.set.Models[t.Model].ToolMode == "none" && slices.ContainsFunc(rows, func(r policy.Row) bool { return r.Offered }) {
+		notes = append(notes, fmt.Sprintf("model %s is given no tools (tool_mode: none): none of these is offered to it", t.Model))
+	}
+	return notes
+}
+
+// cannotBegin says why no run could do its work, as things stand now.
 func cannotBegin(t task.Task, eff policy.Effective, list []policy.Connected) (errs []string) {
 	offer := policy.BuildOffer(eff, list)
 	for _, id := range policy.Needed(eff, t.Require, t.Optional) {
@@ -205,6 +219,10 @@ func cannotBegin(t task.Task, eff policy.Effective, list []policy.Connected) (er
 		} else if why, down := offer.Down[id]; down {
 			errs = append(errs, fmt.Sprintf("connectors: the task needs %s, which is down: %s; if it can do without, say `optional: [%s]`", id, why, id))
 		}
+	}
+	bare := policy.Bare(eff, offer, t.Require, t.Optional)
+	for _, id := range slices.Sorted(maps.Keys(bare)) {
+		errs = append(errs, fmt.Sprintf("connectors: %s has no tool for the task: %s", id, bare[id]))
 	}
 	without := policy.WithoutTools(eff, offer, t.Optional)
 	for _, id := range slices.Sorted(maps.Keys(without)) {

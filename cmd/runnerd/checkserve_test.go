@@ -71,6 +71,15 @@ func TestCheckSaysWhatServeDoes(t *testing.T) {
 		{name: "whom to tell", files: one("runnerd.yaml", "notify: [{to: notify, url: 'nosuchservice://x'}]\n")},
 		{name: "a dead man's switch", files: one("runnerd.yaml", "ping: {url: 'ftp://x'}\n")},
 		{name: "a ceiling that refuses what it needs", files: one("runnerd.yaml", "deny: ['nots/*']\n")},
+		{name: "a deny of all that it needs", files: one("tasks/t.yaml", "prompt: p\nconnectors: [notes]\ndeny: ['notes/*']\n")},
+		{name: "each tool is disabled", files: one("connectors.yaml", "mcpServers:\n  notes: {builtin: memory, disabled_tools: ['*']}\n")},
+		{name: "tools out of the project's reach", files: map[string]string{
+			"projects.yaml": "projects:\n  ops: {connectors: []}\n", "tasks/t.yaml": "prompt: p\ntools: [notes]\nproject: ops\n"}},
+		{name: "a broken project", files: map[string]string{
+			"projects.yaml": "projects:\n  ops: {conectors: []}\n", "tasks/t.yaml": "prompt: p\nproject: ops\n"}},
+		{name: "a delivery command that is not there", files: one("tasks/t.yaml", "prompt: p\ndeliver: [{to: command, command: [/no/such/program]}]\n")},
+		{name: "a notice's command that is not there", files: one("runnerd.yaml", "notify: [{to: command, command: [no-such-program-here]}]\n")},
+		{name: "a model's command that is not there", files: one("models.yaml", "models:\n  default: {provider: command, command: [/no/such/program], tool_mode: fenced}\n")},
 		{name: "a project that is not there", files: one("tasks/t.yaml", "prompt: p\nproject: ops\n")},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"runnerd/control"
 	"runnerd/deliver"
 	"runnerd/llm/scripted"
+	"runnerd/procgroup"
 	"runnerd/task"
 )
 
@@ -18,7 +20,7 @@ import (
 // files from doing what they say. check prints it and the daemon reports it, from
 // this one function, so that neither is green where the other is not.
 func faults(set *config.Set, secrets *config.Resolver) []config.Problem {
-	return slices.Concat(set.Missing(secrets), brokenScripts(set), undeliverable(set), unknownNames(set))
+	return slices.Concat(set.Missing(secrets), brokenScripts(set), absentModels(set), undeliverable(set), unknownNames(set))
 }
 
 // brokenScripts finds models whose script cannot be played.
@@ -33,12 +35,26 @@ func brokenScripts(set *config.Set) (problems []config.Problem) {
 	return problems
 }
 
+// absentModels finds models whose program is not there.
+func absentModels(set *config.Set) (problems []config.Problem) {
+	for _, name := range slices.Sorted(maps.Keys(set.Models)) {
+		argv := set.Models[name].Command
+		if len(argv) == 0 || strings.Contains(argv[0], "${") {
+			continue
+		}
+		if _, err := procgroup.Find(argv[0], "/", nil); err != nil {
+			problems = append(problems, config.Problem{File: "models.yaml", What: fmt.Sprintf("models.%s.command: %v", name, err)})
+		}
+	}
+	return problems
+}
+
 // undeliverable finds destinations that no result and no notice can reach, without
 // trying them.
 func undeliverable(set *config.Set) (problems []config.Problem) {
 	d := deliver.New(deliver.Options{})
 	look := func(file, where string, to task.Delivery) {
-		if err := d.Check(to); err != nil {
+		if err := cmp.Or(d.Check(to), d.Startable(to)); err != nil {
 			problems = append(problems, config.Problem{File: file, What: where + ": " + strings.TrimPrefix(err.Error(), "deliver: ")})
 		}
 	}
