@@ -61,7 +61,7 @@ type modelFailure struct {
 func (f *modelFailure) add(name string, err error) {
 	f.reasons = append(f.reasons, fmt.Sprintf("model %s: %s", name, err))
 	var e *llm.Error
-	if canPass(err) && errors.As(err, &e) {
+	if canPass(err) && errors.As(err, &e) && !e.NobodyListens() {
 		f.retryable = true
 		f.after = max(f.after, e.RetryAfter)
 	}
@@ -102,10 +102,25 @@ func (a *attempt) askModel(ctx context.Context, offer policy.Offer) (*llm.Respon
 			return nil, err
 		}
 		a.log.Warn("model call repeated", zap.String("error", a.Redact.Text(e.Error())), zap.Duration("pause", pause))
+		if err := a.sayTry(ctx, e, try+2, pause); err != nil {
+			return nil, err
+		}
 		if !sleep(ctx, pause) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// sayTry puts into the run's reason that its model is asked again, so that whoever
+// watches is told. The run's end says something else there, or nothing.
+func (a *attempt) sayTry(ctx context.Context, e *llm.Error, try int, pause time.Duration) error {
+	if pause <= 0 {
+		return nil
+	}
+	a.run.Reason = a.Redact.Text(fmt.Sprintf("model %s: try %d of %d in %s: %s", a.modelSpec.Name, try, a.ModelRetries+1, pause.Round(time.Second), e))
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.FinalWrites)
+	defer cancel()
+	return a.write(final, a.Store.Update)
 }
 
 // filtered keeps an answer that the vendor's filter ended for what it cost. Its
@@ -133,7 +148,7 @@ func (a *attempt) recover(ctx context.Context, e *llm.Error, try int) (pause tim
 	case llm.ContextOverflow:
 		return a.relieve(ctx, e)
 	}
-	if !e.Retryable() || try >= a.ModelRetries {
+	if !e.Retryable() || e.NobodyListens() || try >= a.ModelRetries {
 		return 0, false, e
 	}
 	pause = max(backoff(a.Backoff, try), e.RetryAfter)

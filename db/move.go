@@ -169,7 +169,10 @@ func (d *DB) Update(ctx context.Context, r task.Run) error {
 		}
 		next := merge(stored, r)
 		if to == stored.Execution {
-			return saveRun(ctx, tx, &next)
+			if err := saveRun(ctx, tx, &next); err != nil || to != task.Running || next.Reason == stored.Reason {
+				return err
+			}
+			return emit(ctx, tx, runEvent(next, time.Now())) // who watches is told what it is at
 		}
 		return move(ctx, tx, next, to)
 	}))

@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"syscall"
 	"time"
 
 	"runnerd/task"
@@ -129,6 +131,17 @@ type Spent struct {
 
 func (e *Spent) Error() string { return e.Err.Error() }
 func (e *Spent) Unwrap() error { return e.Err }
+
+// NobodyListens tells that this machine itself refused the connection: no program
+// listens there, and asking again does not start one.
+func (e *Error) NobodyListens() bool {
+	var op *net.OpError
+	if e.Kind != Unreachable || !errors.Is(e.Err, syscall.ECONNREFUSED) || !errors.As(e.Err, &op) {
+		return false
+	}
+	at, ok := op.Addr.(*net.TCPAddr)
+	return ok && at.IP.IsLoopback()
+}
 
 // Retryable tells whether the same request may succeed later.
 func (e *Error) Retryable() bool {

@@ -23,7 +23,8 @@ type printer struct {
 	color bool
 	whole bool // texts uncut
 	zone  *time.Location
-	shown int64 // seq of the newest message printed
+	shown int64  // seq of the newest message printed
+	tried string // what the run was last said to be at
 }
 
 func newPrinter(w io.Writer, zone *time.Location) *printer {
@@ -144,6 +145,14 @@ func (p *printer) text(s string, indent int) text.Raw {
 // retry says that a run goes on later, and why.
 func (p *printer) retry(at time.Time, reason string) {
 	text.Fprintf(p.w, "retry at %s: %s\n", at.In(p.zone).Format(time.TimeOnly), reason)
+}
+
+// trying says, once each, what a run under way is at: a model that is asked again.
+func (p *printer) trying(e task.Execution, reason string) {
+	if e == task.Running && reason != "" && reason != p.tried {
+		text.Fprintf(p.w, "            %s\n", reason)
+	}
+	p.tried = reason
 }
 
 // end prints how a run ended.

@@ -138,6 +138,7 @@ func (a *app) follow(ctx context.Context, client *control.Client, id string, p *
 				told = last.Attempt
 				p.retry(*last.NotBefore, last.Reason)
 			}
+			p.trying(last.Execution, last.Reason)
 			if rests(task.Execution(e.Ref)) && last.ID != "" && last.Execution == task.Execution(e.Ref) {
 				return rested
 			}

@@ -244,6 +244,9 @@ func (h *house) execute(ctx context.Context, id string, p *printer) error {
 func (h *house) printNew(id string, p *printer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	if run, err := h.main.Run(ctx, id); err == nil {
+		p.trying(run.Execution, run.Reason)
+	}
 	return printRun(ctx, h.main, id, p)
 }
 

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -221,6 +222,26 @@ func Cost(err error, received func() (task.Usage, int)) error {
 	return &llm.Spent{Err: err, Usage: usage, Bytes: n}
 }
 
+// versioned is the end of a base_url under which vendors serve what we ask for.
+var versioned = regexp.MustCompile(`/v\d+[a-z0-9]*$`)
+
+// lost says of a 404 which URL was asked for, and what to try: the vendor's own words
+// are often only that there is no such page.
+func (c *Client) lost(err error, path string) error {
+	var e *llm.Error
+	if !errors.As(err, &e) || e.Status != http.StatusNotFound {
+		return err
+	}
+	asked := *c.base
+	asked.User, asked.RawQuery, asked.Fragment = nil, "", ""
+	base := strings.TrimSuffix(asked.String(), "/")
+	e.Message += "; asked for " + base + path
+	if !versioned.MatchString(asked.Path) && !strings.HasPrefix(path, "/v") && !strings.HasPrefix(path, "/api/") {
+		e.Message += "; base_url may lack its version: try " + base + "/v1"
+	}
+	return err
+}
+
 func (c *Client) exchange(ctx context.Context, cancel context.CancelCauseFunc, p Post) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.String()+p.Path, bytes.NewReader(p.Body))
 	if err != nil {
@@ -243,7 +264,7 @@ func (c *Client) exchange(ctx context.Context, cancel context.CancelCauseFunc, p
 		body = idle
 	}
 	if resp.StatusCode/100 != 2 {
-		return resp.StatusCode, rejected(resp, body, p.Tools)
+		return resp.StatusCode, c.lost(rejected(resp, body, p.Tools), p.Path)
 	}
 	var settling *time.Timer
 	defer func() {
