@@ -216,7 +216,7 @@ func (a *attempt) summarise(ctx context.Context, msgs []task.Message) (string, *
 	if blank(resp.Text) {
 		return ruleSummary(msgs), &resp.Usage
 	}
-	return "[summary of earlier messages]\n" + cut(resp.Text, 4*summaryTokens), &resp.Usage
+	return "[summary of earlier messages]\n" + cut(a.Redact.Text(resp.Text), 4*summaryTokens), &resp.Usage
 }
 
 func ruleSummary(msgs []task.Message) string {

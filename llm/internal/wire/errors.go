@@ -124,7 +124,12 @@ func words(s string) string {
 	}
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
 	if len(s) > maxWords {
-		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
+		// Between words, so that no key is cut in two before it can be redacted.
+		head := strings.ToValidUTF8(s[:maxWords], "")
+		if i := strings.LastIndexByte(head, ' '); i > 0 {
+			head = head[:i]
+		}
+		s = head + "…"
 	}
 	return s
 }
