@@ -122,6 +122,13 @@ func TestBrokenFiles(t *testing.T) {
 			"tasks/t.yaml:9:38: allow[4].where.n.in: empty list: nothing would ever match; expected at least one value",
 			"tasks/t.yaml:9:53: allow[4].where.u.host: bad host \"a/b\"; expected a host name, or \"*.example.com\", with a port or without",
 			"tasks/t.yaml:10:28: allow[5].where: nothing is said here; expected at least one key"}},
+		{"W8 conditions that exclude each other", "tasks/t.yaml", "prompt: p\nallow:\n  - tool: files/x\n    where: {a: {min: 5, max: 3}, b: {eq: 5, max: 3}, c: {in: [1, 2], min: 3}, d: {max: 5, max_length: 3}, e: {in: [1, 9], max: 3, min: 0}, f: {eq: x, in: [y]}, g: {eq: 0.3, max: 0.30, min: 3e-1}}\ndeny:\n  - {tool: files/y, where: {a: {eq: x, host: a.org}}}\n", []string{
+			"tasks/t.yaml:4:22: allow[0].where.a.min: at least 5 and at most 3: nothing would ever match; expected conditions that one value can meet",
+			"tasks/t.yaml:4:42: allow[0].where.b.eq: no value here is at most 3: nothing would ever match; expected conditions that one value can meet",
+			"tasks/t.yaml:4:62: allow[0].where.c.in: no value here is at least 3: nothing would ever match; expected conditions that one value can meet",
+			"tasks/t.yaml:4:103: allow[0].where.d.max_length: max is for number and max_length for string: nothing would ever match; expected conditions that one value can meet",
+			"tasks/t.yaml:4:148: allow[0].where.f.eq: no value here is in [\"y\"]: nothing would ever match; expected conditions that one value can meet",
+			"tasks/t.yaml:6:37: deny[0].where.a.eq: no value here has host a.org: nothing would ever match; expected conditions that one value can meet"}},
 		{"B3 patterns, B7 hosts, W8 nothing to match, W6 times", "tasks/t.yaml", "prompt: p\ndeny:\n  - \"files/[w]rite_*\"\n  - files/{a,b}\n  - 'files/a\\_b'\n  - {tool: files/x, times: 2}\nallow:\n  - tool: files/write_file\n    where: {path: {eq: null}, content: anything, u: {host: \"example.com:8443\"}, v: {host: \"127.1\"}, w: {max: \"7\"}, x: null}\n    times: 0\n", []string{
 			"tasks/t.yaml:3:5: deny[0]: pattern \"[w]rite_*\" is not understood: it has \"[\"; expected letters, digits and _-./:@#, with * for any text and ? for one character",
 			"tasks/t.yaml:4:5: deny[1]: pattern \"{a,b}\" is not understood: it has \"{\"; expected letters, digits and _-./:@#, with * for any text and ? for one character",

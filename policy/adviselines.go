@@ -145,15 +145,18 @@ func (a *lineAdviser) argument(j judge, c Condition, p property, path []string) 
 	name := path[len(path)-1]
 	for _, k := range c.set() {
 		if types := p.types(); k.types != nil && types != nil && !slices.ContainsFunc(types, func(t string) bool { return slices.Contains(k.types, t) }) {
-			add(SeverityError, k.key, "%s %s: %s is for a %s, and %s is %s; %s", a.grant, a.useless(), k.key, strings.Join(k.types, " or "),
+			add(SeverityError, k.key, "%s %s: %s is for %s, and %s is %s; %s", a.grant, a.useless(), k.key, withArticle(strings.Join(k.types, " or ")),
 				name, strings.Join(types, " or "), instead(k.key, types))
 			continue
 		}
-		if k.never == nil {
-			continue
+		if k.never != nil {
+			if why, cure := k.never(j, c, p); why != "" {
+				add(SeverityError, k.key, "%s %s: %s%s", a.grant, a.useless(), why, after("; ", cure))
+				continue
+			}
 		}
-		if why, cure := k.never(j, c, p); why != "" {
-			add(SeverityError, k.key, "%s %s: %s%s", a.grant, a.useless(), why, after("; ", cure))
+		if values := p.values(); values != nil && k.key != "under" && !slices.ContainsFunc(values, func(v any) bool { return k.test(j, c, v) == yes }) {
+			add(SeverityError, k.key, "%s %s: no value of the tool's schema %s%s", a.grant, a.useless(), k.phrase(c), p.wants())
 		}
 	}
 	if len(found) > 0 {

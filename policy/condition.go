@@ -91,11 +91,13 @@ func init() {
 			test:  func(_ judge, c Condition, v any) verdict { return testHost(c.Host, v) },
 			never: func(_ judge, _ Condition, p property) (string, string) { return p.noURL() }},
 		{key: "max", words: "is at most", types: []string{"number"},
-			of:   func(c Condition) any { return unset(c.Max == "", c.Max) },
-			test: func(_ judge, c Condition, v any) verdict { return testBound(c.Max, v, -1) }},
+			of:    func(c Condition) any { return unset(c.Max == "", c.Max) },
+			test:  func(_ judge, c Condition, v any) verdict { return testBound(c.Max, v, -1) },
+			never: func(_ judge, c Condition, p property) (string, string) { return p.beyond(c.Max, -1) }},
 		{key: "min", words: "is at least", types: []string{"number"},
-			of:   func(c Condition) any { return unset(c.Min == "", c.Min) },
-			test: func(_ judge, c Condition, v any) verdict { return testBound(c.Min, v, 1) }},
+			of:    func(c Condition) any { return unset(c.Min == "", c.Min) },
+			test:  func(_ judge, c Condition, v any) verdict { return testBound(c.Min, v, 1) },
+			never: func(_ judge, c Condition, p property) (string, string) { return p.beyond(c.Min, 1) }},
 		{key: "max_length", words: "is no longer than", types: []string{"string"},
 			of:    func(c Condition) any { return unset(c.MaxLength == nil, c.MaxLength) },
 			fault: func(c Condition) *Fault { return negative(c.MaxLength) },
@@ -230,11 +232,49 @@ func (c Condition) check() []Fault {
 			found = append(found, f.at(k.key))
 		}
 	}
+	if len(found) == 0 {
+		if f := c.contradiction(); f != nil {
+			found = append(found, *f)
+		}
+	}
 	if len(found) == 0 && !c.Any && !c.Absent && len(c.set()) == 0 {
 		found = append(found, Fault{What: "nothing is said here", Expected: "any, absent, or one of " + strings.Join(conditionKeys(), ", ")})
 	}
 	return found
 }
+
+// contradiction finds fields of which no value can meet all. Paths are not judged
+// here: where they lead is known at the call.
+func (c Condition) contradiction() *Fault {
+	set := c.set()
+	never := func(key, what string) *Fault {
+		return &Fault{[]string{key}, what + ": nothing would ever match", "conditions that one value can meet", ""}
+	}
+	if c.Min != "" && c.Max != "" && rational(c.Min).Cmp(rational(c.Max)) > 0 {
+		return never("min", fmt.Sprintf("at least %s and at most %s", c.Min, c.Max))
+	}
+	for i, k := range set {
+		for _, other := range set[:i] {
+			if other.types != nil && k.types != nil && !slices.ContainsFunc(k.types, func(t string) bool { return slices.Contains(other.types, t) }) {
+				return never(k.key, fmt.Sprintf("%s is for %s and %s for %s", other.key, strings.Join(other.types, " or "), k.key, strings.Join(k.types, " or ")))
+			}
+		}
+	}
+	key, values := "eq", []any{c.Eq}
+	if c.Eq == nil {
+		key, values = "in", c.In
+	}
+	for _, k := range set {
+		meets := func(v any) bool { return k.test(judge{}, c, v) == yes }
+		if k.key != "under" && len(values) > 0 && c.pinned() && !slices.ContainsFunc(values, meets) {
+			return never(key, "no value here "+k.phrase(c))
+		}
+	}
+	return nil
+}
+
+// pinned tells whether the values are listed.
+func (c Condition) pinned() bool { return c.Eq != nil || c.In != nil }
 
 // verdict is what a condition says about one argument. odd is a value that the
 // condition cannot judge: it does not match in allow and does match in deny.
@@ -409,16 +449,20 @@ func (c Condition) String() string {
 	}
 	var parts []string
 	for _, k := range c.set() {
-		if plain, ok := k.of(c).(bare); ok {
-			parts = append(parts, k.words+" "+string(plain))
-		} else {
-			parts = append(parts, k.words+" "+valueText(k.of(c)))
-		}
+		parts = append(parts, k.phrase(c))
 	}
 	if parts == nil {
 		return "has no condition"
 	}
 	return strings.Join(parts, " and ")
+}
+
+// phrase words one field.
+func (k *condition) phrase(c Condition) string {
+	if plain, ok := k.of(c).(bare); ok {
+		return k.words + " " + string(plain)
+	}
+	return k.words + " " + valueText(k.of(c))
 }
 
 // yaml is the condition as it stands in a task file.

@@ -105,7 +105,7 @@ func TestGrantWords(t *testing.T) {
 	if g.String() != want {
 		t.Errorf("words: %s", g)
 	}
-	for _, g := range []Grant{g, {Connector: "*", Tool: "*"}, {Connector: "a", Tool: "b c: d"}, {Connector: "a", Tool: "b", Where: map[string]Condition{"x": {Eq: "yes", Host: "*.x.org"}}}} {
+	for _, g := range []Grant{g, {Connector: "*", Tool: "*"}, {Connector: "a", Tool: "b c: d"}, {Connector: "a", Tool: "b", Where: map[string]Condition{"x": {Eq: "yes"}, "y": {Host: "*.x.org"}}}} {
 		var list []any
 		if err := yaml.Unmarshal([]byte("["+g.YAML()+"]"), &list); err != nil || len(list) != 1 {
 			t.Errorf("%s: %v %v", g.YAML(), list, err)

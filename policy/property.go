@@ -208,13 +208,60 @@ func rationalText(v any) bool {
 	return ok && rational(Number(text)) != nil
 }
 
-// wants words the types that the schema takes.
+// wants words the values that the schema takes, or their types.
 func (p property) wants() string {
-	types := p.types()
-	if len(types) == 0 {
+	words := p.types()
+	if values := p.values(); len(values) > 0 && len(values) <= 8 {
+		words = nil
+		for _, v := range values {
+			words = append(words, valueText(v))
+		}
+	} else if i := slices.Index(words, "number"); i >= 0 && slices.ContainsFunc(p.nodes, wholeOnly) {
+		words[i] = "integer"
+	}
+	if len(words) == 0 {
 		return ""
 	}
-	return " (it wants " + strings.Join(types, " or ") + ")"
+	return " (it wants " + strings.Join(words, " or ") + ")"
+}
+
+func wholeOnly(s *jsonschema.Schema) bool {
+	return s.Types != nil && slices.Contains(s.Types.ToStrings(), "integer") && !slices.Contains(s.Types.ToStrings(), "number")
+}
+
+// values are those that the schema lists, nil if it does not.
+func (p property) values() []any {
+	for _, s := range p.nodes {
+		if s.Enum != nil {
+			return s.Enum.Values
+		} else if s.Const != nil {
+			return []any{*s.Const}
+		}
+	}
+	return nil
+}
+
+// beyond says why no number that the schema takes is within a bound; side is 1 for
+// a lower one, -1 for an upper.
+func (p property) beyond(bound Number, side int) (why, cure string) {
+	b := rational(bound)
+	for _, s := range p.nodes {
+		limit, words := s.Maximum, "above"
+		if side < 0 {
+			limit, words = s.Minimum, "below"
+		}
+		if b != nil && limit != nil && b.Cmp(limit) == side {
+			return fmt.Sprintf("the tool's schema takes nothing %s %s", words, limit.RatString()), ""
+		}
+	}
+	return "", ""
+}
+
+func withArticle(noun string) string {
+	if strings.HasPrefix(noun, "a") {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 var (
