@@ -75,6 +75,9 @@ func (h *house) problems() []string {
 
 func (f inForce) Problems() []string {
 	lines := f.h.problems()
+	if away := f.h.awayText.Load(); away != nil && *away != "" {
+		lines = append(lines, *away)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := f.h.held(ctx); err != nil {

@@ -149,7 +149,7 @@ func orText(s, other string) string {
 // readingPolicy lets read use the policy database; if there is none yet nothing
 // is read.
 func (a *app) readingPolicy(ctx context.Context, read func(*taskpolicy.Store) error) error {
-	rules, err := openPolicy(ctx, a.PolicyDatabase)
+	rules, err := a.openPolicy(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -159,16 +159,16 @@ func (a *app) readingPolicy(ctx context.Context, read func(*taskpolicy.Store) er
 	return errors.Join(read(rules), rules.Close())
 }
 
-// openPolicy opens a policy database that is there, and makes none: fs.ErrNotExist.
-func openPolicy(ctx context.Context, dsn string) (*taskpolicy.Store, error) {
-	s, err := sqldb.Look(ctx, dsn, taskpolicy.Kind)
+// openPolicy opens a policy database that is there, and makes none.
+func (s Settings) openPolicy(ctx context.Context) (*taskpolicy.Store, error) {
+	found, err := sqldb.Look(ctx, s.PolicyDatabase, taskpolicy.Kind)
 	if err != nil {
 		return nil, err
 	}
-	if !s.There {
-		return nil, fmt.Errorf("there is no policy database yet: %w", fs.ErrNotExist)
+	if !found.There {
+		return nil, s.absent(ctx, "there is no policy database yet")
 	}
-	return taskpolicy.Open(ctx, taskpolicy.Options{DSN: dsn})
+	return taskpolicy.Open(ctx, taskpolicy.Options{DSN: s.PolicyDatabase})
 }
 
 type auditVerifyCmd struct {
@@ -187,7 +187,7 @@ type verifiedView struct {
 
 // Help says what is found and what is not.
 func (auditVerifyCmd) Help() string {
-	return "Walks the hash chains of the receipts and of the policy history. Exit code 1 if one is broken. Whoever can write the databases " +
+	return "Walks the hash chains of the receipts and of the policy history. Exit code 1 if one is broken, or shorter than the other database remembers. Whoever can write the databases " +
 		"can compute a new chain: this finds mistakes and clumsy edits, not a forger."
 }
 
@@ -214,6 +214,9 @@ func (c auditVerifyCmd) Run(ctx context.Context, a *app) error {
 	}
 	if err != nil {
 		return err
+	}
+	if err := a.together(ctx, sqldb.Look); err != nil { // a chain whose end is missing holds
+		v.Problems = append(v.Problems, err.Error())
 	}
 	v.OK = len(v.Problems) == 0
 	switch {

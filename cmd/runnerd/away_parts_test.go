@@ -56,6 +56,9 @@ func TestTasksDirectoryLost(t *testing.T) {
 				t.Errorf("%v: exit code %d\n%s%s", verb, code, out, errw)
 			}
 		}
+		if out, _, _ := d.command("status"); !strings.Contains(out, "tasks is gone") || !strings.Contains(out, "reload --empty") {
+			t.Errorf("status does not say what is wrong and what to do:\n%s", out)
+		}
 	}
 	rename(t, tasks, tasks+".away")
 	lost()

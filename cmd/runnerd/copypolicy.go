@@ -11,8 +11,8 @@ import (
 
 // copyPolicy copies what people have set and accepted, if there is a database yet.
 func (i *inspection) copyPolicy(ctx context.Context, to *taskpolicy.Store) error {
-	live, err := openPolicy(ctx, i.settings.PolicyDatabase)
-	if errors.Is(err, fs.ErrPermission) {
+	live, err := i.settings.openPolicy(ctx)
+	if errors.Is(err, fs.ErrPermission) || apart(err) != nil {
 		text.Fprintf(i.warn, "warning: only the files count in what follows, overrides and accepted tools are not known: %v\n", err)
 		return nil
 	}

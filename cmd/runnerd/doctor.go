@@ -178,7 +178,7 @@ func (a *app) examineMain(ctx context.Context) finding {
 }
 
 func (a *app) examinePolicy(ctx context.Context) finding {
-	rules, err := openPolicy(ctx, a.PolicyDatabase)
+	rules, err := a.openPolicy(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return finding{"policy database", sound, "will be made at the first start"}
 	}

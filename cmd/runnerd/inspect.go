@@ -117,10 +117,14 @@ func noTask(set *config.Set, id string) string {
 
 // openMain opens the main database for reading; ErrNotExist if there is none yet.
 func (a *app) openMain(ctx context.Context) (*db.DB, error) {
-	if _, err := os.Stat(a.Database); !sqldb.IsPostgres(a.Database) && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("nothing has run yet: %w", err)
-	} else if !sqldb.IsPostgres(a.Database) && err != nil {
-		return nil, fmt.Errorf("look for the main database: %w; use the account that runs the daemon", err)
+	if !sqldb.IsPostgres(a.Database) {
+		info, err := os.Stat(a.Database)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
+			return nil, a.absent(ctx, "nothing has run yet")
+		case err != nil:
+			return nil, fmt.Errorf("look for the main database: %w; use the account that runs the daemon", err)
+		}
 	}
 	return db.Open(ctx, db.Options{DSN: a.Database, ReadOnly: true})
 }

@@ -106,15 +106,31 @@ type looking func(ctx context.Context, dsn string, k sqldb.Kind) (sqldb.State, e
 // together is judge for verbs that take nothing. While somebody holds the state
 // directory it is for that one to say: what is read here one after the other need
 // not be of one moment.
-func (a *app) together(ctx context.Context, look looking) error {
-	if held, err := sqldb.Holder(a.StateDir); held != nil || err != nil {
+func (s Settings) together(ctx context.Context, look looking) error {
+	if held, err := sqldb.Holder(s.StateDir); held != nil || err != nil {
 		return nil
 	}
-	_, err := judge(ctx, a.Settings, look, sqldb.Remembered(a.StateDir), sqldb.Consent{})
+	_, err := judge(ctx, s, look, sqldb.Remembered(s.StateDir), sqldb.Consent{})
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
 	return err
+}
+
+// absent is fs.ErrNotExist for a database that is not there yet, and for one that was
+// lost the sentence that a start would be refused with.
+func (s Settings) absent(ctx context.Context, what string) error {
+	if err := s.together(ctx, sqldb.Look); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, fs.ErrNotExist)
+}
+
+// apart is an error that says that the databases do not belong together, else nil.
+func apart(err error) *sqldb.PartnerError {
+	var e *sqldb.PartnerError
+	errors.As(err, &e)
+	return e
 }
 
 // clear sets aside what is left of a database that is to be made anew: an empty file,

@@ -52,7 +52,11 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 	if err := a.together(ctx, sqldb.Look); err != nil {
 		v.Problems = append(v.Problems, err.Error())
 	}
-	if v.Tasks, err = a.taskRows(ctx, i); err != nil {
+	v.Tasks, err = a.taskRows(ctx, i)
+	if apart(err) != nil {
+		return v, nil // it is one of the problems
+	}
+	if err != nil {
 		return v, err
 	}
 	return v, a.reading(ctx, func(main *db.DB) error {
