@@ -66,7 +66,7 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 			return usage("there is nothing to back up yet: %v", err)
 		}
 	}
-	dir, err := emptyDir(c.Dir)
+	dir, err := emptyDir(a.door(), c.Dir)
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,9 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 
 // emptyDir makes a directory that nobody but us can read, or takes an empty one.
 // What a person typed may lead through links; what it comes to may not.
-func emptyDir(dir string) (real string, err error) {
+func emptyDir(door *confine.Door, dir string) (real string, err error) {
 	real = confine.Real([]string{dir})[0]
-	if err := confine.New().MkdirAll(real, 0o700); err != nil {
+	if err := door.MkdirAll(real, 0o700); err != nil {
 		return "", usage("make backup directory: %v", err)
 	}
 	entries, err := os.ReadDir(real)

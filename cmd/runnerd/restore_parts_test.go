@@ -131,6 +131,25 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
+// I1: a backup does not go where the daemon keeps its own, whatever link leads there.
+func TestBackupRefusesTheDaemonsPlaces(t *testing.T) {
+	t.Parallel()
+	d := ran(t, 1)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(d.a.ConfigDir, "tasks"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{d.state("b"), filepath.Join(d.a.ConfigDir, "b"), filepath.Join(link, "b")} {
+		out, errw, code := d.command("backup", dir)
+		if code != 2 || !strings.Contains(errw, "make backup directory") {
+			t.Errorf("backup %s: exit code %d\n%s%s", dir, code, out, errw)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("backup %s: was made", dir)
+		}
+	}
+}
+
 // scribble overwrites a page with what is none.
 func scribble(path string, at int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
