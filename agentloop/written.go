@@ -29,7 +29,7 @@ func (a *attempt) wroteCall(msg *task.Message) bool {
 	}
 	offered := []string{reportTool}
 	for _, s := range msg.Slots {
-		offered = append(offered, s.Alias)
+		offered = append(offered, s.Alias, s.Tool, s.Connector+"/"+s.Tool)
 	}
 	if len(msg.Slots) == 0 && !a.lastOffer.Report || !llm.WrittenCall(msg.Text, offered) {
 		return false

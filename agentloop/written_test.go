@@ -30,6 +30,7 @@ func TestCallWrittenAsText(t *testing.T) {
 		{"C2 again later", []llm.Response{looptest.Say(written), looptest.Ask(note, hello), looptest.Say(written)}, task.StatusFailed, "call_as_text", 3, "note " + hello},
 		{"C2 cut", []llm.Response{cut, cut}, task.StatusFailed, "call_as_text", 2, ""},
 		{"C2 cut, then mended", []llm.Response{cut, looptest.Say("Nothing is to be written.")}, task.StatusOK, "", 2, ""},
+		{"C2 by the tool's own name", []llm.Response{looptest.Say(`{"name":"note","arguments":{"text":"hello"}}`), looptest.Say("Nothing is to be written.")}, task.StatusOK, "", 2, ""},
 		{"C2 bare", []llm.Response{looptest.Say(`{"name":"mcp__desk__note","arguments":{}}`), looptest.Say("Nothing is to be written.")}, task.StatusOK, "", 2, ""},
 		{"quoted", []llm.Response{looptest.Say("The log has this:\n```\n" + written + "\n```\nNothing else.")}, task.StatusOK, "", 1, ""},
 	} {

@@ -8,8 +8,8 @@ import (
 
 // The tags between which models think aloud in their text.
 var (
-	openThink  = regexp.MustCompile(`(?i)<think(?:ing)?>|<thought>|<seed:think>|\[THINK\]|◁think▷|<\|channel\|>analysis<\|message\|>`)
-	closeThink = regexp.MustCompile(`(?i)</think(?:ing)?>|</thought>|</seed:think>|\[/THINK\]|◁/think▷|` +
+	openThink  = regexp.MustCompile(`(?i)<think(?:ing)?>|<thought>|<reasoning>|<seed:think>|\[THINK\]|◁think▷|<\|channel\|>analysis<\|message\|>`)
+	closeThink = regexp.MustCompile(`(?i)</think(?:ing)?>|</thought>|</reasoning>|</seed:think>|\[/THINK\]|◁/think▷|` +
 		`<\|end\|>(?:<\|start\|>assistant)?(?:<\|channel\|>final<\|message\|>)?`)
 	leadThink = regexp.MustCompile(`^\s*(?:` + openThink.String() + `)`)
 )

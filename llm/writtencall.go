@@ -20,7 +20,10 @@ import (
 //   - a code block that is called tool_call or the like, ends the text and names an
 //     offered tool;
 //   - a text that is nothing but a call to an offered tool: JSON of a name and
-//     arguments, or name(…), whole or cut off, with or without a code block around it.
+//     arguments, or name(…), whole or cut off, with or without a code block or a tag
+//     around it;
+//   - such JSON that begins a line, whatever stands before and after it;
+//   - a line `Action: NAME` of an offered tool with `Action Input:` below it.
 //
 // Code, in blocks and between backticks, is quotation and counts only by the second
 // and third line: a text that explains such forms in code is an answer.
@@ -32,7 +35,38 @@ func WrittenCall(text string, offered []string) bool {
 	if body, ok := onlyBlock(text); ok {
 		return framed(body) || bareCall(body, offered)
 	}
-	return framed(maskCode(text)) || bareCall(text, offered) || endsInBlock(text, offered)
+	plain := maskCode(text)
+	return framed(plain) || bareCall(untagged(text), offered) || endsInBlock(text, offered) || lineCall(plain, offered) || action(text, offered)
+}
+
+// untagged is what one tag around a whole text holds, else the text.
+func untagged(text string) string {
+	if m := tagged.FindStringSubmatch(text); m != nil && m[1] == m[3] {
+		return m[2]
+	}
+	return text
+}
+
+// lineCall tells whether JSON that begins a line is a call to an offered tool. It
+// looks at the first lines that could be one.
+func lineCall(text string, offered []string) bool {
+	for _, at := range jsonLines.FindAllStringIndex(text, 64) {
+		var raw json.RawMessage
+		if json.NewDecoder(strings.NewReader(text[at[1]-1:])).Decode(&raw) != nil {
+			continue
+		}
+		if values, _ := jsonValues(string(raw)); len(values) > 0 && jsonCall(values[0], offered) {
+			return true
+		}
+	}
+	return false
+}
+
+// action tells whether a text takes an action in the words of agents that have no
+// tool interface.
+func action(text string, offered []string) bool {
+	m := actionLines.FindStringSubmatch(text)
+	return m != nil && slices.Contains(offered, m[1])
 }
 
 var (
@@ -40,9 +74,13 @@ var (
 	callMark = regexp.MustCompile(`(?i)</?(?:[a-z]+:)?(?:tool_?calls?|function_?calls?|tool_use|tool_code|invoke|function)(?:[=\s][^<>{\n]{0,120})?>` +
 		`|<(?:[a-z]+:)?(?:function=|invoke\s+name=)[^<>{\n]{0,120}` +
 		`|<start_function_call>|<[|｜]/?(?:dsml|tool[▁_ ]?calls?|tool[▁_ ]?sep|python_tag|function)[^<>\n]{0,60}(?:[|｜]>)?` +
-		`|</[|｜]dsml[^<>\n]{0,60}>|\[/?tool_calls?\]|✿function✿:?|<\|channel\|>commentary to=\S+|\bto=functions\.\w+`)
+		`|</[|｜]dsml[^<>\n]{0,60}>|\[/?tool_calls?\]|✿function✿:?|<\|channel\|>commentary to=\S+|\bto=functions\.\w+|\bfunctools\[`)
 	// plainTag is a marker that a person may write too.
-	plainTag = regexp.MustCompile(`^</?\w`)
+	plainTag  = regexp.MustCompile(`^</?\w`)
+	jsonLines = regexp.MustCompile(`(?m)^[{[]`)
+	tagged    = regexp.MustCompile(`(?s)^<(\w+)>(.*)</(\w+)>$`)
+	// actionLines are two lines, plain or marked up.
+	actionLines = regexp.MustCompile("(?mi)^[ *`#-]*action[ *`]*:[ *`]*([\\w./-]+)[ *`]*\n+[ *`#-]*action input[ *`]*:")
 	// cutMark is the beginning of a marker in the last line of a text.
 	cutMark = regexp.MustCompile(`(?i)^(?:<(?:tool_?(?:c(?:a(?:l(?:l(?:s)?)?)?)?)?|func(?:t(?:i(?:o(?:n(?:_\w*)?)?)?)?)?|invoke)|\[tool_?[a-z_]{0,5}|<[|｜](?:tool|dsml|python)[^<>\s]{0,30})$`)
 	// callBody is how the body of a call begins.
@@ -152,12 +190,18 @@ func jsonCall(raw json.RawMessage, offered []string) bool {
 	if json.Unmarshal(raw, &o) != nil {
 		return false
 	}
-	if inner := o["function"]; bytes.HasPrefix(inner, []byte("{")) {
-		return jsonCall(inner, offered)
+	for _, key := range []string{"function", "function_call", "tool_call", "tool_use", "tool_calls", "function_calls"} {
+		if inner := o[key]; bytes.HasPrefix(inner, []byte("{")) || bytes.HasPrefix(inner, []byte("[")) {
+			values, _ := jsonValues(string(inner))
+			return len(values) > 0 && jsonCall(values[0], offered)
+		}
 	}
 	named, args := false, false
 	for key, v := range o {
 		var name string
+		if len(o) == 1 && strings.Contains(key, "__") && slices.Contains(offered, key) && bytes.HasPrefix(v, []byte("{")) {
+			return true // a name that only runnerd gives
+		}
 		switch key {
 		case "name", "tool", "tool_name", "function", "recipient_name", "action":
 			named = named || json.Unmarshal(v, &name) == nil && slices.Contains(offered, strings.TrimPrefix(name, "functions."))
