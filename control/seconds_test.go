@@ -10,7 +10,7 @@ import (
 	"runnerd/task"
 )
 
-// TestDurationsAreSeconds is friction line 7: no duration of the API is in
+// TestDurationsAreSeconds is friction line 9: no duration of the API is in
 // nanoseconds, and a client reads back what the daemon has.
 func TestDurationsAreSeconds(t *testing.T) {
 	spec := Spec{task.Task{ID: "a", CatchUpWindow: 24 * time.Hour, Jitter: 1500 * time.Millisecond, Retry: task.Retry{Attempts: 2, Backoff: time.Minute},

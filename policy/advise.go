@@ -265,7 +265,8 @@ func (a *adviser) trifecta() {
 // an earlier one of its session, and ask from then on. That is safe, but its
 // author may have tried the task once and seen it work.
 func (a *adviser) askingReads() {
-	untrusted, asking := "", []string{}
+	untrusted, asking, lines := "", []string{}, []string{}
+	schemas := NewSchemas()
 	for _, c := range a.usable() {
 		if !c.Up {
 			continue
@@ -278,6 +279,7 @@ func (a *adviser) askingReads() {
 			untrusted = firstText(untrusted, rules, c.ID, t.Name, FlagUntrusted)
 			if HasFlag(rules, t.Name, FlagEgress) && !a.granted(c, t.Name) {
 				asking = append(asking, c.ID+"/"+t.Name)
+				lines = append(lines, lineOf(c.ID, t, schemas).YAML())
 			}
 		}
 	}
@@ -286,8 +288,8 @@ func (a *adviser) askingReads() {
 	}
 	a.add(Advice{
 		SeverityWarning, "task " + a.e.Task,
-		fmt.Sprintf("%s sends data out: once %s was read, in a run or in an earlier one that its session still shows, it needs an allow line of its own",
-			strings.Join(asking, ", "), untrusted), "",
+		fmt.Sprintf("%s sends data out: once %s was read, in a run or in an earlier one that its session still shows, it needs an allow line of its own: allow: [%s], or narrower",
+			strings.Join(asking, ", "), untrusted, strings.Join(lines, ", ")), "",
 	})
 }
 

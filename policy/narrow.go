@@ -12,8 +12,8 @@ import (
 const maxLineBytes = 4 << 10
 
 // LineFor is the narrowest line that permits the call: the pair, closed, with the
-// exact value of every argument. Where that would be too long to paste, the longest
-// values are opened and named in open. Arguments that no line can match are an
+// exact value of every argument, free texts excepted, which are opened and named in
+// open. Where that would be too long to paste, so are the longest values. Arguments that no line can match are an
 // error.
 func LineFor(connector, tool, arguments string) (g Grant, open []string, err error) {
 	args, err := parseArguments(arguments)
@@ -30,7 +30,12 @@ func LineFor(connector, tool, arguments string) (g Grant, open []string, err err
 func narrowest(connector, tool string, args map[string]any) (g Grant, open []string) {
 	g = Grant{Connector: connector, Tool: patternOf(tool), Where: map[string]Condition{}}
 	for name, value := range args {
-		if value != nil {
+		switch {
+		case value == nil:
+		case free(value):
+			g.Where[name] = Condition{Any: true}
+			open = append(open, name)
+		default:
 			g.Where[name] = Condition{Eq: value}
 		}
 	}
@@ -52,6 +57,16 @@ func narrowest(connector, tool string, args map[string]any) (g Grant, open []str
 	}
 	slices.Sort(open)
 	return g, open
+}
+
+// freeText is from how many bytes on words are taken for a text that is written anew
+// for each call, as the content of a file or a message: a line that names it whole
+// permits no second call. What has no space in it, as a path or a URL, never is.
+const freeText = 100
+
+func free(value any) bool {
+	text, ok := value.(string)
+	return ok && len(text) >= freeText && strings.ContainsAny(strings.TrimSpace(text), " \n")
 }
 
 // lineOf is the narrowest line that can permit some call of the tool, before any

@@ -48,7 +48,7 @@ func newStage(t *testing.T) *stage {
 
 func (s *stage) script() string { return filepath.Join(s.a.ConfigDir, "played.yaml") }
 
-// TestRehearsalLeavesNothing is F10 and item 8: beside a daemon and without one, a
+// TestRehearsalLeavesNothing is F10, item 8 and friction line 3: beside a daemon and without one, a
 // rehearsal does what policy allows, is shown as one, and leaves session, last status,
 // alerts, delivery, ping and the day's totals as they were.
 func TestRehearsalLeavesNothing(t *testing.T) {
@@ -158,7 +158,7 @@ func TestRehearsalTakesTheRightToApprove(t *testing.T) {
 	}
 }
 
-// TestScriptsAreReadAgain: an edited script is played from the next turn on; a broken
+// TestScriptsAreReadAgain is friction line 4: an edited script is played from the next turn on; a broken
 // one leaves the last good one in force and is a trouble.
 func TestScriptsAreReadAgain(t *testing.T) {
 	t.Parallel()
