@@ -208,6 +208,7 @@ func (h *house) obey(ctx context.Context, notify *systemd.Notifier, signals <-ch
 			}
 			h.say(notify.Reloading())
 			h.reread(ctx)
+			h.lookAgain()
 			h.say(notify.Ready(h.summary()))
 		}
 	}
