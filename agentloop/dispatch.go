@@ -66,7 +66,7 @@ func (a *attempt) settle(ctx context.Context, turn *task.Message, rc *task.Recei
 	case rc.Outcome == task.ReceiptUnknown:
 		raw, isError = unknownText, true
 	case err != nil:
-		raw, isError = errorText("call to "+rc.Connector+" got no answer: "+a.Redact.Text(err.Error())), true
+		raw, isError = errorText("call to "+rc.Connector+" failed: "+a.Redact.Text(err.Error())), true
 	}
 	text := cut(raw, a.resultLimit())
 	if text == raw {

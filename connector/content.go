@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -22,7 +23,7 @@ func (s *session) flatten(result json.RawMessage) task.ToolResult {
 	}
 	var parts []string
 	if r == nil {
-		parts = append(parts, plainText(result))
+		parts = append(parts, cmp.Or(plainText(result), "[an answer without a result]"))
 	}
 	for _, c := range blocks(r["content"]) {
 		if text := contentText(c); text != "" {

@@ -133,7 +133,7 @@ func TestOddAnswers(t *testing.T) {
 		{"E2 link with a size in words", result(`{"content":[{"type":"resource_link","uri":"u","name":"n","size":"big"}]}`), "[link, not followed: u n]", false},
 		{"E2 result is a string", result(`"hello"`), "hello", false},
 		{"E2 result is a list", result(`[1,2]`), "[1,2]", false},
-		{"E2 result is null", result(`null`), "", false},
+		{"E2 result is null", result(`null`), "[an answer without a result]", false},
 		{"E2 isError in words", result(`{"content":[{"type":"text","text":"no"}],"isError":"true"}`), "no", true},
 		{"E2 structured only", result(`{"structuredContent":{"a":1}}`), `{"a":1}`, false},
 		{"E2 deep", result(`{"content":[{"type":"text","text":"hello"}],"structuredContent":` + strings.Repeat("[", 3000) + strings.Repeat("]", 3000) + `}`), "hello", false},
@@ -147,7 +147,7 @@ func TestOddAnswers(t *testing.T) {
 		{"E2 message is an object", `{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":{"a":"b"}}}`, `the server refused the call: {"a":"b"} (code 1)`, true},
 		{"E2 code of the library's own", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32005,"message":"broke"}}`, "the server refused the call: broke (code -32005)", true},
 		{"E2 error and result null", `{"jsonrpc":"2.0","id":ID,"error":null,"result":{"content":[{"type":"text","text":"hello"}]}}`, "hello", false},
-		{"E2 neither result nor error", `{"jsonrpc":"2.0","id":ID}`, "", false},
+		{"E2 neither result nor error", `{"jsonrpc":"2.0","id":ID}`, "[an answer without a result]", false},
 	}
 	for _, over := range []string{"stdio", "json", "events"} {
 		for _, tt := range tests {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 	"sync"
 
@@ -87,9 +88,20 @@ func compileSchema(raw json.RawMessage) *argumentSchema {
 	}
 	a.schema, a.err = a.compile(raw)
 	if a.err != nil {
-		a.err = fmt.Errorf("%w: %s", errSchema, oneLine(a.err))
+		a.err = fmt.Errorf("%w: %s", errSchema, oneLine(inSchema(a.err)))
 	}
 	return a
+}
+
+// inSchema is what is wrong in a schema itself, without the schema of schemas.
+func inSchema(err error) error {
+	var se *jsonschema.SchemaValidationError
+	var ve *jsonschema.ValidationError
+	if errors.As(err, &se) && errors.As(se.Err, &ve) {
+		parts, _ := violations(ve)
+		return errors.New(strings.Join(parts, "; "))
+	}
+	return err
 }
 
 func (a *argumentSchema) compile(raw json.RawMessage) (_ *jsonschema.Schema, err error) {
@@ -120,19 +132,32 @@ func (a *argumentSchema) compile(raw json.RawMessage) (_ *jsonschema.Schema, err
 	return c.Compile(place)
 }
 
-// compilePattern reads what RE2 can read. A pattern of ECMAScript that RE2 has no
-// words for (lookaround, back references), which schema generators write for mail
-// addresses, is left for the server to judge; a broken one is an error.
+// compilePattern reads what RE2 can read. A pattern that ECMAScript may well have
+// words for and RE2 has not, such as schema generators write for mail addresses, is
+// left for the server to judge; a broken one is an error.
 func compilePattern(pattern string) (jsonschema.Regexp, error) {
 	re, err := regexp.Compile(pattern)
 	var bad *syntax.Error
-	if errors.As(err, &bad) && (bad.Code == syntax.ErrInvalidPerlOp || bad.Code == syntax.ErrInvalidEscape) {
+	if errors.As(err, &bad) && foreign(bad, pattern) {
 		return anyText(pattern), nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	return re, nil
+}
+
+// foreign tells whether RE2's trouble with a pattern may be its own.
+func foreign(bad *syntax.Error, pattern string) bool {
+	switch bad.Code {
+	case syntax.ErrInvalidPerlOp, syntax.ErrInvalidEscape, syntax.ErrInvalidCharRange, syntax.ErrInvalidRepeatSize, syntax.ErrLarge:
+		return true
+	case syntax.ErrInvalidNamedCapture: // lookbehind
+		return strings.HasPrefix(bad.Expr, "(?<=") || strings.HasPrefix(bad.Expr, "(?<!")
+	case syntax.ErrMissingBracket: // any character, none
+		return strings.Contains(pattern, "[^]") || strings.Contains(pattern, "[]")
+	}
+	return false
 }
 
 type anyText string
@@ -186,9 +211,20 @@ func (a *argumentSchema) fits(part *jsonschema.Schema, value any) (err error) {
 // misfit words the violations for the model, a few of them. A schema that refers to
 // itself for ever is the schema's fault.
 func misfit(err error) error {
+	var ve *jsonschema.ValidationError
+	errors.As(err, &ve)
+	parts, cycle := violations(ve)
+	text := strings.Join(parts, "; ")
+	if cycle {
+		return fmt.Errorf("%w: %s", errSchema, text)
+	}
+	return errors.New("arguments do not fit the tool's schema: " + text)
+}
+
+// violations words what is wrong at the leaves of an error, a few of them, each
+// once; cycle tells of a schema that refers to itself for ever.
+func violations(ve *jsonschema.ValidationError) (parts []string, cycle bool) {
 	const most = 3
-	var parts []string
-	cycle := false
 	var walk func(e *jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
 		if len(parts) == most {
@@ -198,20 +234,19 @@ func misfit(err error) error {
 			cycle = true
 		}
 		if len(e.Causes) == 0 {
-			parts = append(parts, clip(spaces.ReplaceAllString(strings.TrimPrefix(e.Error(), "at '': "), " "), 250))
+			part := clip(spaces.ReplaceAllString(strings.TrimPrefix(e.Error(), "at '': "), " "), 250)
+			if part = strings.TrimPrefix(part, "jsonschema: "); !slices.Contains(parts, part) {
+				parts = append(parts, part)
+			}
 		}
 		for _, cause := range e.Causes {
 			walk(cause)
 		}
 	}
-	if ve := (*jsonschema.ValidationError)(nil); errors.As(err, &ve) {
+	if ve != nil {
 		walk(ve)
 	}
-	text := strings.Join(parts, "; ")
-	if cycle {
-		return fmt.Errorf("%w: %s", errSchema, text)
-	}
-	return errors.New("arguments do not fit the tool's schema: " + text)
+	return parts, cycle
 }
 
 // deeper tells whether JSON text nests deeper than most, without reading it into
