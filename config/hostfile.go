@@ -40,7 +40,12 @@ func (p *parsed) readHostFile(src source, root *yaml.Node) {
 	}
 	entries := p.hostEntries(src, servers)
 	servers.Content = nil
+	beside := restrictsAll(src, root)
 	for _, e := range entries {
+		if beside != nil {
+			p.leaveOut(e, *beside)
+			continue
+		}
 		if switched.off(e.key.Value) && e.value.Kind == yaml.MappingNode {
 			put(e.value, "disabled", boolNode(e.value, true))
 		}
@@ -177,11 +182,28 @@ var otherNames = map[string]string{
 var (
 	// restricting are names of keys that may say what must not be done. One that
 	// is not known leaves its entry out.
-	restricting = regexp.MustCompile(`(?i)disab|exclu|deny|denied|block|forbid|disallow|restrict|allow|permit|only|includ|enable|filter|list|sandbox|approv|confirm|tool|root|scope|secur|guard|polic`)
+	restricting = regexp.MustCompile(`(?i)disab|exclu|deny|denied|block|forbid|disallow|restrict|allow|permi[ts]|only|includ|enable|filter|list|sandbox|approv|confirm|tool|root|scope|secur|guard|polic`)
+	listing     = regexp.MustCompile(`(?i)allow|permit|only|includ|enable`)
 	// widening are names of keys that say what may be done without asking. Here only
 	// a task's allow: can, so they are passed over.
 	widening = regexp.MustCompile(`(?i)^(auto|always)_?(approve|allow|accept|confirm)`)
 )
+
+// restrictsAll returns why no entry of a file can be used: a key beside them that may
+// restrict them. One whose value is empty does not, unless it lists what may be done.
+func restrictsAll(src source, root *yaml.Node) *Problem {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, v := root.Content[i], root.Content[i+1]
+		name := key.Value
+		empty := v.Tag == "!!null" || v.Kind != yaml.ScalarNode && len(v.Content) == 0 && !listing.MatchString(name)
+		if name == "mcpServers" || empty || widening.MatchString(name) || !restricting.MatchString(name) {
+			continue
+		}
+		p := src.problem(markAt(src, key), fmt.Sprintf("key %q beside the entries may restrict them and is not understood", name), "", "write the entries in connectors.yaml, and what a task may do in its file")
+		return &p
+	}
+	return nil
+}
 
 // restricts returns why an entry cannot be used although all else is well: a key
 // that may restrict it and is not understood.

@@ -175,3 +175,33 @@ func TestPlainJSONKeepsPlaces(t *testing.T) {
 		}
 	}
 }
+
+// TestRestrictionBesideTheEntries (B4): what another host's file says beside its
+// entries may restrict them; what is not understood leaves them out, by name.
+func TestRestrictionBesideTheEntries(t *testing.T) {
+	for _, c := range []struct {
+		name, beside string
+		out          bool
+	}{
+		{"permissions", `"permissions": {"deny": ["mcp__good__x"]}`, true},
+		{"tools", `"disabledTools": ["x"]`, true},
+		{"servers", `"excludedServers": ["good"]`, true},
+		{"an empty one", `"disabledTools": [], "permissions": {}`, false},
+		{"what widens", `"autoApprove": ["x"]`, false},
+		{"what says nothing of it", `"inputs": [], "globalShortcut": "", "$schema": "x"`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := load(t, newDir(t, base(map[string]string{".mcp.json": `{"mcpServers": {"good": {"command": "g"}}, ` + c.beside + `}`})).loader())
+			if got := slices.Contains(s.ConnectorIDs(), "good"); got == c.out || len(s.Problems) > 0 {
+				t.Errorf("good is used: %v, want %v; problems %q", got, !c.out, texts(s.Problems))
+			}
+			if told := slices.ContainsFunc(s.Warnings, func(p Problem) bool { return strings.Contains(p.What, "connector good is left out") }); told != c.out {
+				t.Errorf("warnings %q", texts(s.Warnings))
+			}
+		})
+	}
+	s := load(t, newDir(t, base(map[string]string{".mcp.json": `{"mcpServers": {"good": {"command": "g", "permissions": {"deny": ["x"]}}}}`})).loader())
+	if slices.Contains(s.ConnectorIDs(), "good") {
+		t.Errorf("an entry's own permissions were passed over: %q", texts(s.Warnings))
+	}
+}
