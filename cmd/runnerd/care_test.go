@@ -103,6 +103,7 @@ const sayHello = "turns:\n  - say: Hello.\n    usage: {input: 100000, output: 0}
 // TestBudgetOfTheDay: fault case 20, and runs_per_day. A task over its budget
 // pauses with one notice and resumes by itself the next day.
 func TestBudgetOfTheDay(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, limits, daemon, reason, title string }{
 		{"cost", "{cost_per_day: 0.25}", "", "cost_per_day of 0.25 is spent", "brief: the day's budget is spent"},
 		{"tokens", "{tokens_per_day: 300000}", "", "tokens_per_day of 300000 are spent", "brief: the day's budget is spent"},
@@ -137,6 +138,7 @@ func TestBudgetOfTheDay(t *testing.T) {
 // D3: the tasks of a project share what it may spend in a day. One that is of no
 // project goes on.
 func TestProjectsBudgetOfTheDay(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ limits, reason string }{
 		{"{cost_per_day: 0.25}", "project ops's cost_per_day of 0.25 is spent"},
 		{"{tokens_per_day: 300000}", "project ops's tokens_per_day of 300000 are spent"},
@@ -175,6 +177,7 @@ func TestProjectsBudgetOfTheDay(t *testing.T) {
 // TestBudgetThatDoesNotPayForACall: what is left of the day's budget is not
 // enough, so a run is stopped. The task is not started again only to be stopped.
 func TestBudgetThatDoesNotPayForACall(t *testing.T) {
+	t.Parallel()
 	told := newNotices(t)
 	a := testApp(t, map[string]string{
 		"models.yaml": careModels, "scripts/say.yaml": sayHello, "runnerd.yaml": told.yaml(),
@@ -206,6 +209,7 @@ func TestBudgetThatDoesNotPayForACall(t *testing.T) {
 // TestFailuresAreToldOnce: a task that fails each hour is told once, over a
 // restart too, and once when it works again.
 func TestFailuresAreToldOnce(t *testing.T) {
+	t.Parallel()
 	told := newNotices(t)
 	a := testApp(t, map[string]string{
 		"models.yaml": careModels, "scripts/say.yaml": "turns:\n  - say: \"\"\n", "runnerd.yaml": told.yaml(),
@@ -241,6 +245,7 @@ func TestFailuresAreToldOnce(t *testing.T) {
 
 // TestWaitingApprovalsAreTold with the exact command that allows the call.
 func TestWaitingApprovalsAreTold(t *testing.T) {
+	t.Parallel()
 	told := newNotices(t)
 	a := testApp(t, map[string]string{
 		"models.yaml": careModels, "connectors.yaml": weekConnectors, "runnerd.yaml": told.yaml(),
@@ -271,6 +276,7 @@ func TestWaitingApprovalsAreTold(t *testing.T) {
 // TestBreakerIsTold: fault case 24, the notice. A connector that keeps failing is
 // told once, and once when it works again.
 func TestBreakerIsTold(t *testing.T) {
+	t.Parallel()
 	told := newNotices(t)
 	a := testApp(t, map[string]string{
 		"models.yaml": careModels, "connectors.yaml": weekConnectors, "runnerd.yaml": "notify:\n" + strings.TrimPrefix(told.yaml(), "notify:\n") + "    events: [breaker]\n",
@@ -299,6 +305,7 @@ func TestBreakerIsTold(t *testing.T) {
 
 // TestLostDelivery: fault case 19 through the whole daemon, over a restart.
 func TestLostDelivery(t *testing.T) {
+	t.Parallel()
 	told, dir := newNotices(t), t.TempDir()
 	a := testApp(t, map[string]string{
 		"models.yaml": careModels, "scripts/say.yaml": sayHello, "runnerd.yaml": told.yaml(),
@@ -339,6 +346,7 @@ func TestLostDelivery(t *testing.T) {
 
 // TestLowDisk is told before it is full, and when there is room again.
 func TestLowDisk(t *testing.T) {
+	t.Parallel()
 	told := newNotices(t)
 	a := testApp(t, map[string]string{"models.yaml": careModels, "scripts/say.yaml": sayHello, "runnerd.yaml": told.yaml()})
 	a.poll = time.Hour
@@ -356,6 +364,7 @@ func TestLowDisk(t *testing.T) {
 
 // TestRetention is applied while the daemon runs, to both databases.
 func TestRetention(t *testing.T) {
+	t.Parallel()
 	a := testApp(t, map[string]string{
 		"models.yaml": careModels, "scripts/say.yaml": sayHello, "runnerd.yaml": "retention: {age: 2h, runs: 10}\n",
 		"tasks/brief.md": "---\nschedule: \"*/10 * * * *\"\ntools: []\nsession: fresh\n---\nHello?\n",

@@ -21,6 +21,7 @@ import (
 // decision depends on. The second, same call of that run must see the edit: the
 // files by the stat before each decision, the database by the fresh read.
 func TestLiveEdits(t *testing.T) {
+	t.Parallel()
 	const allowed = "---\nproject: ops\ntools: [desk]\nallow: [desk/note]\n---\nNote twice.\n"
 	cases := []struct {
 		name string

@@ -54,6 +54,7 @@ func refuseWrites(t *testing.T, h *house) (mend func()) {
 // An edit that was read and cannot be stored is no reason to decide by what stood
 // before: the call is refused.
 func TestEditThatCannotBeStoredRefuses(t *testing.T) {
+	t.Parallel()
 	a := testApp(t, noteFiles(2))
 	var h *house
 	notes := 0
@@ -77,6 +78,7 @@ func TestEditThatCannotBeStoredRefuses(t *testing.T) {
 // Whoever loads files may be cut short, or find a database busy: the edit comes
 // into force all the same, without another one.
 func TestEditIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := testApp(t, noteFiles(1))
 		a.poll, a.dial = time.Second, noteServer(func() {})
@@ -100,6 +102,7 @@ func TestEditIsTakenUpAgain(t *testing.T) {
 // A decision waits for the newest files that anybody has loaded, also when the
 // one who did has not yet put them into force.
 func TestDecisionSeesWhatOthersLoaded(t *testing.T) {
+	t.Parallel()
 	a := testApp(t, noteFiles(2))
 	var h *house
 	notes := 0
@@ -127,6 +130,7 @@ func TestDecisionSeesWhatOthersLoaded(t *testing.T) {
 
 // A value that only a destination holds is a secret before anything was delivered.
 func TestSecretsAreKnownBeforeTheirFirstUse(t *testing.T) {
+	t.Parallel()
 	files := noteFiles(1)
 	files["tasks/edit.md"] = "---\nallow: [desk/note]\ntools: [desk]\ndeliver: [{to: notify, when: failure, url: \"${credential:ntfy}\"}]\n---\nNote.\n"
 	a := testApp(t, files)
@@ -154,6 +158,7 @@ func TestSecretsAreKnownBeforeTheirFirstUse(t *testing.T) {
 // A variable in the path of a connector, or that is the path of something, is no
 // secret: a call may name a file there, and what its grant says about paths counts.
 func TestVariablesInPathsAreNoSecrets(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "our-notes", "x.md")
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil {
@@ -188,6 +193,7 @@ func TestVariablesInPathsAreNoSecrets(t *testing.T) {
 
 // Who may do what is an edit like any other.
 func TestAccessIsLive(t *testing.T) {
+	t.Parallel()
 	a := testApp(t, noteFiles(1))
 	h := openTest(t, a)
 	serveAPI(t, a, h)
@@ -215,6 +221,7 @@ func TestAccessIsLive(t *testing.T) {
 
 // A run that a person starts is of the files as they are on disk.
 func TestManualRunIsOfTheNewestFile(t *testing.T) {
+	t.Parallel()
 	a := testApp(t, noteFiles(1))
 	h := openTest(t, a)
 	writeFile("tasks/edit.md", "---\ntools: []\n---\nThe newest prompt.\n")(t, h)
@@ -234,6 +241,7 @@ func TestManualRunIsOfTheNewestFile(t *testing.T) {
 
 // The databases are out of reach wherever they are.
 func TestDatabasesElsewhereAreProtected(t *testing.T) {
+	t.Parallel()
 	a := testApp(t, nil)
 	a.Database, a.PolicyDatabase = "postgres://localhost/x", "file:/srv/db/policy.db"
 	paths := a.protected(a.getenv)
@@ -250,6 +258,7 @@ func TestDatabasesElsewhereAreProtected(t *testing.T) {
 // Runs that are planned at one moment count against each other: what a task has to
 // catch up with, and tasks that are due together.
 func TestRunsPerDayAtOneMoment(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, limits, daemon, reason string
 		tasks                        int
@@ -306,6 +315,7 @@ func TestRunsPerDayAtOneMoment(t *testing.T) {
 
 // Two daemons do not share a database, whatever their state directories.
 func TestOneDaemonToADatabase(t *testing.T) {
+	t.Parallel()
 	first := testApp(t, noteFiles(1))
 	first.dial = answering("noted")
 	h := openTest(t, first)
@@ -325,6 +335,7 @@ func TestOneDaemonToADatabase(t *testing.T) {
 
 // A day begins at its first instant, also where that is not midnight.
 func TestDawn(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ zone, noon, want string }{
 		{"America/Santiago", "2026-09-06T12:00:00-03:00", "2026-09-06T01:00:00-03:00"},
 		{"Africa/Cairo", "2026-04-24T12:00:00+03:00", "2026-04-24T01:00:00+03:00"},

@@ -109,6 +109,7 @@ turns:
 // an MCP server in memory, across the night when clocks in Berlin go forward, and
 // asserts every occurrence, every decision and every message.
 func TestTwoWeeksAcrossDST(t *testing.T) {
+	t.Parallel()
 	calls := map[string]int{}
 	a := testApp(t, map[string]string{
 		"models.yaml": weekModels, "connectors.yaml": weekConnectors, "scripts/brief.yaml": weekScript,
