@@ -73,6 +73,7 @@ func (v villain) do(deed, arg string) {
 						_, _ = c.Read(make([]byte, 1))
 						_ = c.Close()
 					}
+					time.Sleep(2 * time.Millisecond) // threads that spin would keep this server from answering
 				}
 			}()
 		}
