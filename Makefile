@@ -1,17 +1,23 @@
-# What a person types here: make build, make test, make lint. `make test` is also
+# What a person types here: make build, make check, make test, make lint. `make test` is also
 # what .ci/run does.
 NPM      := internal/npmtest
 FUZZTIME := 20s
 APT      := $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell command -v systemd-analyze >/dev/null || echo systemd) $(shell test -x /bin/kill || echo procps) $(shell command -v pg_virtualenv >/dev/null || echo postgresql)
 
-.PHONY: build test test-deps test-long test-postgres lint bench fuzz attack
+.PHONY: build check test test-deps test-long test-postgres lint bench fuzz attack
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o runnerd ./cmd/runnerd
 
+# What to run after each edit: no race detector, nothing to install, none of the
+# tests that start the whole program.
+check:
+	go vet ./...
+	go test $$(go list ./... | grep -v -e /cmd/ -e /internal/attack -e /internal/conformance -e /internal/npmtest)
+
 test: test-deps
 	go vet ./...
-	CGO_ENABLED=1 go test -race -timeout 45m ./...
+	CGO_ENABLED=1 go test -race -timeout 25m ./...
 	go test ./internal/attack
 	$(MAKE) --no-print-directory test-postgres
 
