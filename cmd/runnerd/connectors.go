@@ -12,6 +12,7 @@ import (
 	"runnerd/config"
 	"runnerd/control"
 	"runnerd/policy"
+	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/taskpolicy"
 	"runnerd/text"
@@ -37,6 +38,9 @@ func (c connectorsListCmd) Run(ctx context.Context, a *app) error {
 }
 
 func (c connectorsListCmd) list(ctx context.Context, a *app, i *inspection) error {
+	if err := a.together(ctx, sqldb.Look); err != nil {
+		text.Fprintf(a.err, "warning: no daemon starts here: %v\n", err)
+	}
 	_, pool, err := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
 	if err != nil {
 		return err

@@ -114,7 +114,7 @@ func (d *daemon) set(field string) {
 // together, that the other verbs say the same and make nothing, and what lets it
 // start once.
 func TestStartRefusesAPartnerThatIsNot(t *testing.T) {
-	ofPolicy := [][]string{{"policy", "show", "t"}, {"policy", "history"}, {"audit"}, {"audit", "verify"}, {"explain", "t"}}
+	ofPolicy := [][]string{{"policy", "show", "t"}, {"policy", "history"}, {"audit"}, {"audit", "verify"}, {"explain", "t"}, {"connectors"}, {"connectors", "tools", "gated"}}
 	ofMain := [][]string{{"runs"}, {"why", "t"}, {"show"}, {"tasks"}, {"approvals"}, {"cost"}, {"audit"}, {"audit", "verify"}, {"status"}}
 	for _, c := range []struct {
 		name   string
@@ -185,7 +185,7 @@ func TestStartRefusesAPartnerThatIsNot(t *testing.T) {
 						t.Errorf("%v does not say %q:\n%s", args, want, text)
 					}
 				}
-				if code == 0 && !slices.Contains([]string{"status", "explain", "policy"}, args[0]) {
+				if code == 0 && !slices.Contains([]string{"status", "explain", "policy", "connectors"}, args[0]) {
 					t.Errorf("%v: exit code 0", args)
 				}
 			}
