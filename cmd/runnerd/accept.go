@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/task"
 	"runnerd/text"
 )
@@ -38,19 +39,19 @@ func (a *app) diff(ctx context.Context, name string) ([]control.DiffRow, error) 
 		diff, err := client.ConnectorDiff(ctx, name)
 		return diff, remote(err)
 	}
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	diff, err := i.diff(ctx, a, name)
-	return diff, errors.Join(err, i.close())
+	rows, err := diff(ctx, i, name)
+	return rows, errors.Join(err, i.Close())
 }
 
-func (i *inspection) diff(ctx context.Context, a *app, name string) ([]control.DiffRow, error) {
-	if _, ok := i.set.Connectors[name]; !ok {
-		return nil, noConnector(i.set, name)
+func diff(ctx context.Context, i *daemon.Inspection, name string) ([]control.DiffRow, error) {
+	if _, ok := i.Set.Connectors[name]; !ok {
+		return nil, noConnector(i.Set, name)
 	}
-	rules, err := i.effective(ctx)
+	rules, err := i.Effective(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func (i *inspection) diff(ctx context.Context, a *app, name string) ([]control.D
 	if err != nil {
 		return nil, err
 	}
-	connected, _, err := i.dial(ctx, a, zap.NewNop(), []string{name})
+	connected, _, err := i.Dial(ctx, zap.NewNop(), []string{name})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ type connectorsAcceptCmd struct {
 func (c connectorsAcceptCmd) Run(ctx context.Context, a *app) error {
 	client := a.live(ctx)
 	if client == nil {
-		return a.asDaemon(ctx, func(h *house) error { return c.here(ctx, a, h) })
+		return a.asDaemon(ctx, func(d *daemon.Daemon) error { return c.here(ctx, a, d) })
 	}
 	diff, err := client.ConnectorDiff(ctx, c.Name)
 	if err != nil {
@@ -160,26 +161,26 @@ func (c connectorsAcceptCmd) chosen(diff []control.DiffRow) []control.DiffRow {
 	return list
 }
 
-func (c connectorsAcceptCmd) here(ctx context.Context, a *app, h *house) error {
-	if err := h.reload(ctx); err != nil {
+func (c connectorsAcceptCmd) here(ctx context.Context, a *app, d *daemon.Daemon) error {
+	if err := d.Reload(ctx); err != nil {
 		return err
 	}
-	set := h.applied.Load()
+	set := d.Set()
 	if _, ok := set.Connectors[c.Name]; !ok {
 		return noConnector(set, c.Name)
 	}
-	tools, err := h.pool.Tools(ctx, c.Name)
+	tools, err := d.Tools(ctx, c.Name)
 	if err != nil {
 		return &exit{task.ExitFailed, err}
 	}
-	accepted, err := h.rules.Definitions(ctx, c.Name)
+	accepted, err := d.Rules().Definitions(ctx, c.Name)
 	if err != nil {
 		return err
 	}
 	if err := c.seen(a, control.NewDiff(accepted, tools)); err != nil {
 		return err
 	}
-	if err := h.rules.AcceptTools(ctx, c.Name, tools, c.Tools, caller()); err != nil {
+	if err := d.Rules().AcceptTools(ctx, c.Name, tools, c.Tools, caller()); err != nil {
 		return &exit{task.ExitUsage, err}
 	}
 	text.Fprintf(a.out, "accepted of %s: %s\n", c.Name, orAll(c.Tools))

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -113,7 +114,7 @@ func TestForegroundAgreesWithDaemon(t *testing.T) {
 }
 
 // plays runs a task as a person does.
-func (d *daemon) plays(t *testing.T, e ending, json bool) (stdout string, code int) {
+func (d *instance) plays(t *testing.T, e ending, json bool) (stdout string, code int) {
 	t.Helper()
 	cmd := exec.Command(d.bin, "run", e.name)
 	if json {
@@ -127,7 +128,7 @@ func (d *daemon) plays(t *testing.T, e ending, json bool) (stdout string, code i
 		t.Fatal(err)
 	}
 	if e.interrupt {
-		until(t, "the tool was called", func() bool { return len(d.calls("wait")) > before })
+		daemontest.Until(t, "the tool was called", func() bool { return len(d.calls("wait")) > before })
 		_ = cmd.Process.Signal(syscall.SIGINT) // Wait tells if it is gone
 	}
 	err := cmd.Wait()

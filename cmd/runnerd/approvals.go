@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/db"
 	"runnerd/sqldb"
 	"runnerd/task"
@@ -35,7 +36,7 @@ func (c approvalsListCmd) Run(ctx context.Context, a *app) error {
 		filter.States = nil
 	}
 	rows := []control.ApprovalRow{}
-	err := a.reading(ctx, func(main *db.DB) error {
+	err := a.Reading(ctx, func(main *db.DB) error {
 		list, err := main.Approvals(ctx, filter)
 		rows = control.NewApprovalRows(list)
 		return err
@@ -100,7 +101,7 @@ func (c approvalsShowCmd) Run(ctx context.Context, a *app) error {
 
 // approval finds one by id or prefix.
 func (a *app) approval(ctx context.Context, id string) (ap task.Approval, err error) {
-	err = a.reading(ctx, func(main *db.DB) (err error) {
+	err = a.Reading(ctx, func(main *db.DB) (err error) {
 		ap, err = main.FindApproval(ctx, id)
 		return err
 	})
@@ -163,7 +164,7 @@ func (a *app) decision(ctx context.Context, state task.ApprovalState, v control.
 		}
 		return client.Deny(ctx, v)
 	}
-	if err := a.together(ctx, sqldb.Look); err != nil {
+	if err := a.Together(ctx, sqldb.Look); err != nil {
 		return d, err
 	}
 	ap, err := a.approval(ctx, v.ID)
@@ -171,8 +172,8 @@ func (a *app) decision(ctx context.Context, state task.ApprovalState, v control.
 		return d, err
 	}
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	err = a.asDaemon(ctx, func(h *house) error {
-		ap, err = h.main.DecideApproval(ctx, db.Verdict{ID: ap.ID, Task: v.Task, State: state, By: caller(), Reason: v.Reason}, now)
+	err = a.asDaemon(ctx, func(d *daemon.Daemon) error {
+		ap, err = d.Main().DecideApproval(ctx, db.Verdict{ID: ap.ID, Task: v.Task, State: state, By: caller(), Reason: v.Reason}, now)
 		return err
 	})
 	if errors.Is(err, db.ErrConflict) || errors.Is(err, db.ErrNotFound) {
@@ -219,15 +220,15 @@ func (c cancelCmd) Run(ctx context.Context, a *app) error {
 		text.Fprintf(a.out, "cancelling %s of task %s\n", row.ID, row.Task)
 		return nil
 	}
-	return a.asDaemon(ctx, func(h *house) error {
-		run, err := h.main.FindRun(ctx, c.Run_)
+	return a.asDaemon(ctx, func(d *daemon.Daemon) error {
+		run, err := d.Main().FindRun(ctx, c.Run_)
 		if err != nil {
 			return noRun(c.Run_, err)
 		}
-		if err := h.recoverRuns(ctx); err != nil {
+		if err := d.Recover(ctx); err != nil {
 			return err
 		}
-		done, err := h.main.Cancel(ctx, run.ID, c.Reason, time.Now())
+		done, err := d.Main().Cancel(ctx, run.ID, c.Reason, time.Now())
 		if err == nil && !done {
 			err = usage("run %s has ended: it is %s", run.ID, run.Status())
 		}

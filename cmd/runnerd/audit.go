@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -45,7 +44,7 @@ func (c auditListCmd) Run(ctx context.Context, a *app) error {
 		return usage("--limit is %d; expected 1 to 10000", c.Limit)
 	}
 	rows := []auditRow{}
-	err := a.reading(ctx, func(main *db.DB) error {
+	err := a.Reading(ctx, func(main *db.DB) error {
 		receipts, err := main.Receipts(ctx, db.ReceiptFilter{Task: c.Task, Limit: c.Limit})
 		approvals, aerr := main.Approvals(ctx, db.ApprovalFilter{Task: c.Task, Limit: c.Limit})
 		for _, r := range receipts {
@@ -59,7 +58,7 @@ func (c auditListCmd) Run(ctx context.Context, a *app) error {
 		return errors.Join(err, aerr)
 	})
 	if err == nil {
-		err = a.readingPolicy(ctx, func(rules *taskpolicy.Store) error {
+		err = a.ReadingPolicy(ctx, func(rules *taskpolicy.Store) error {
 			f := taskpolicy.HistoryFilter{ID: c.Task, Limit: c.Limit}
 			if c.Task != "" {
 				f.Scope = "task"
@@ -83,7 +82,7 @@ func (c auditListCmd) Run(ctx context.Context, a *app) error {
 }
 
 func printAudit(a *app, rows []auditRow) error {
-	zone, err := a.zone(a.getenv)
+	zone, err := a.Zone()
 	if err != nil {
 		return &exit{task.ExitUsage, err}
 	}
@@ -146,31 +145,6 @@ func orText(s, other string) string {
 	return s
 }
 
-// readingPolicy lets read use the policy database; if there is none yet nothing
-// is read.
-func (a *app) readingPolicy(ctx context.Context, read func(*taskpolicy.Store) error) error {
-	rules, err := a.openPolicy(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(read(rules), rules.Close())
-}
-
-// openPolicy opens a policy database that is there, and makes none.
-func (s Settings) openPolicy(ctx context.Context) (*taskpolicy.Store, error) {
-	found, err := sqldb.Look(ctx, s.PolicyDatabase, taskpolicy.Kind)
-	if err != nil {
-		return nil, err
-	}
-	if !found.There {
-		return nil, s.absent(ctx, "there is no policy database yet")
-	}
-	return taskpolicy.Open(ctx, taskpolicy.Options{DSN: s.PolicyDatabase})
-}
-
 type auditVerifyCmd struct {
 	JSON bool `help:"Print JSON."`
 }
@@ -193,7 +167,7 @@ func (auditVerifyCmd) Help() string {
 
 func (c auditVerifyCmd) Run(ctx context.Context, a *app) error {
 	v := verifiedView{Problems: []string{}}
-	err := a.reading(ctx, func(main *db.DB) error {
+	err := a.Reading(ctx, func(main *db.DB) error {
 		verified, err := main.Verify(ctx)
 		v.Links, v.Checkpoint = verified.Links, verified.Checkpoint
 		var broken *db.ChainError
@@ -204,7 +178,7 @@ func (c auditVerifyCmd) Run(ctx context.Context, a *app) error {
 		return err
 	})
 	if err == nil {
-		err = a.readingPolicy(ctx, func(rules *taskpolicy.Store) error {
+		err = a.ReadingPolicy(ctx, func(rules *taskpolicy.Store) error {
 			bad, err := rules.Verify(ctx)
 			if bad != nil {
 				v.Problems = append(v.Problems, fmt.Sprintf("policy history, row %d: %s", bad.Seq, bad.Reason))
@@ -215,7 +189,7 @@ func (c auditVerifyCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.together(ctx, sqldb.Look); err != nil { // a chain whose end is missing holds
+	if err := a.Together(ctx, sqldb.Look); err != nil { // a chain whose end is missing holds
 		v.Problems = append(v.Problems, err.Error())
 	}
 	v.OK = len(v.Problems) == 0

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
 // troubled tells whether a trouble of the daemon's own is open, and its text.
-func (d *daemon) troubled(key string) (text string, open bool) {
+func (d *instance) troubled(key string) (text string, open bool) {
 	d.t.Helper()
-	main, err := d.a.openMain(d.t.Context())
+	main, err := d.a.OpenMain(d.t.Context())
 	if err != nil {
 		return "", false
 	}
@@ -48,9 +49,9 @@ func TestTasksDirectoryLost(t *testing.T) {
 	p.ready()
 	lost := func() {
 		t.Helper()
-		until(t, "the loss is a trouble", func() bool { text, _ := d.troubled("daemon/config"); return strings.Contains(text, "tasks is gone") })
+		daemontest.Until(t, "the loss is a trouble", func() bool { text, _ := d.troubled("daemon/config"); return strings.Contains(text, "tasks is gone") })
 		n := len(d.calls("look"))
-		until(t, "the task runs on", func() bool { return len(d.calls("look")) > n+1 })
+		daemontest.Until(t, "the task runs on", func() bool { return len(d.calls("look")) > n+1 })
 		for _, verb := range [][]string{{"tasks"}, {"status"}, {"explain", "t"}} {
 			if out, errw, code := d.command(verb...); code != 0 || !strings.Contains(out, "t") || verb[0] == "tasks" && !strings.Contains(out, "every 1s") {
 				t.Errorf("%v: exit code %d\n%s%s", verb, code, out, errw)
@@ -70,7 +71,7 @@ func TestTasksDirectoryLost(t *testing.T) {
 	p.ready()
 	lost()
 	rename(t, tasks+".away", tasks)
-	until(t, "the trouble ends", func() bool { _, open := d.troubled("daemon/config"); return !open })
+	daemontest.Until(t, "the trouble ends", func() bool { _, open := d.troubled("daemon/config"); return !open })
 	rename(t, tasks, tasks+".away")
 	lost()
 	if out, errw, code := d.command("reload"); code != 2 || !strings.Contains(errw, "reload --empty") {
@@ -79,7 +80,7 @@ func TestTasksDirectoryLost(t *testing.T) {
 	if out, errw, code := d.command("reload", "--empty"); code != 0 || !strings.Contains(out, "0 tasks") {
 		t.Errorf("reload --empty: exit code %d\n%s%s", code, out, errw)
 	}
-	until(t, "the trouble ends", func() bool { _, open := d.troubled("daemon/config"); return !open })
+	daemontest.Until(t, "the trouble ends", func() bool { _, open := d.troubled("daemon/config"); return !open })
 	p.stop()
 	p = d.start()
 	p.ready()
@@ -99,7 +100,7 @@ func TestConfigDirectoryAway(t *testing.T) {
 	p := d.start()
 	p.ready()
 	rename(t, d.a.ConfigDir, d.a.ConfigDir+".away")
-	until(t, "it is a trouble", func() bool { _, open := d.troubled("daemon/config"); return open })
+	daemontest.Until(t, "it is a trouble", func() bool { _, open := d.troubled("daemon/config"); return open })
 	for _, verb := range [][]string{{"pause", "t"}, {"tasks"}, {"resume", "t"}, {"status"}, {"runs"}, {"why", "t"}, {"next", "t"},
 		{"policy", "show", "t"}, {"policy", "set", "t", `deny=["gated/nothing"]`}, {"session", "connectors", "t"}, {"cost"}, {"explain", "t"}} {
 		if out, errw, code := d.command(verb...); code != 0 {
@@ -107,6 +108,6 @@ func TestConfigDirectoryAway(t *testing.T) {
 		}
 	}
 	rename(t, d.a.ConfigDir+".away", d.a.ConfigDir)
-	until(t, "the trouble ends", func() bool { _, open := d.troubled("daemon/config"); return !open })
+	daemontest.Until(t, "the trouble ends", func() bool { _, open := d.troubled("daemon/config"); return !open })
 	p.stop()
 }

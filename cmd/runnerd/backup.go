@@ -58,7 +58,7 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 	if sqldb.IsPostgres(a.Database) || sqldb.IsPostgres(a.PolicyDatabase) {
 		return usage("a database is on PostgreSQL, which has tools of its own: pg_dump")
 	}
-	if err := a.together(ctx, sqldb.Look); err != nil {
+	if err := a.Together(ctx, sqldb.Look); err != nil {
 		return err
 	}
 	for _, file := range []string{a.Database, a.PolicyDatabase} {
@@ -66,7 +66,7 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 			return usage("there is nothing to back up yet: %v", err)
 		}
 	}
-	dir, err := emptyDir(a.door(), c.Dir)
+	dir, err := emptyDir(a.Door(), c.Dir)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,12 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"golang.org/x/sys/unix"
-
-	"runnerd/db"
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -39,7 +33,7 @@ func TestKilledWhileDelivering(t *testing.T) {
 	}
 	<-first.ended
 	second := d.start()
-	until(t, "the delivery is settled", func() bool {
+	daemontest.Until(t, "the delivery is settled", func() bool {
 		runs := d.runs("brief")
 		return len(runs) == 1 && runs[0].Delivery != task.DeliveryPending && runs[0].Execution.Finished()
 	})
@@ -82,7 +76,7 @@ func TestKilledDaemonTakesItsCommandsAlong(t *testing.T) {
 			if _, err := d.a.client().Start(t.Context(), "brief"); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the command runs", func() bool { _, err := os.Stat(dir + "/away"); return err == nil })
+			daemontest.Until(t, "the command runs", func() bool { _, err := os.Stat(dir + "/away"); return err == nil })
 			pid, err := strconv.Atoi(strings.TrimSpace(fileText(t, dir+"/away")))
 			if err != nil {
 				t.Fatal(err)
@@ -91,7 +85,7 @@ func TestKilledDaemonTakesItsCommandsAlong(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-first.ended
-			until(t, "the command is gone", func() bool {
+			daemontest.Until(t, "the command is gone", func() bool {
 				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 				return err != nil || strings.Contains(string(stat), ") Z ")
 			})
@@ -166,10 +160,10 @@ func TestSinks(t *testing.T) {
 	p := d.start()
 	p.ready()
 	for _, want := range []string{"/results Hello.", "/ping", "/notices Task bad, run "} {
-		until(t, "there is "+want, func() bool { return s.has(want) })
+		daemontest.Until(t, "there is "+want, func() bool { return s.has(want) })
 	}
 	// Its first delivery hangs until the end: that it runs on shows that nobody waits.
-	until(t, "the slow task ran five times", func() bool { return hung.has("/hung Hello.") && len(d.runs("slow")) >= 5 })
+	daemontest.Until(t, "the slow task ran five times", func() bool { return hung.has("/hung Hello.") && len(d.runs("slow")) >= 5 })
 	if s.has("/never") {
 		t.Error("a failed run was pinged")
 	}
@@ -179,117 +173,4 @@ func TestSinks(t *testing.T) {
 	}
 	release()
 	p.stop()
-}
-
-// smallDisk is a state directory on a disk of its own; the test is skipped where
-// nothing can be mounted.
-func smallDisk(t *testing.T, dir string, size int) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// fill leaves no room on the disk below dir, and answers how to make room again.
-func fill(t *testing.T, dir string) (empty func()) {
-	t.Helper()
-	f, err := os.Create(dir + "/filler")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, block := range []int{1 << 16, 1 << 12, 1} {
-		for err = nil; err == nil; {
-			_, err = f.Write(make([]byte, block))
-		}
-		if !errors.Is(err, unix.ENOSPC) {
-			t.Fatal(err)
-		}
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := os.Remove(dir + "/filler"); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestDiskFull: fault case 18 through the whole daemon. While the disk is full
-// nothing runs, no call is sent without its record and people are told once; when
-// there is room again every instant has its row and the task runs.
-func TestDiskFull(t *testing.T) {
-	told, calls, after := newNotices(t), map[string]int{}, 0
-	a := testApp(t, map[string]string{
-		"models.yaml": careModels, "connectors.yaml": weekConnectors, "runnerd.yaml": told.yaml(),
-		"scripts/say.yaml": "turns:\n  - call: [{tool: desk/note, args: {}}]\n  - say: I've noted it.\n",
-		"tasks/brief.md":   "---\nschedule: \"0 * * * *\"\nsession: fresh\ntools: [desk]\nallow: [desk/note]\ncatch_up: skip\n---\nNote.\n",
-	})
-	smallDisk(t, a.StateDir, 8<<20)
-	a.dial, a.poll = deskServer(calls), time.Hour
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(30 * time.Minute)
-		played(t, a, func(h *house) {
-			h.care.minFree.Store(1 << 20)
-			pass(3 * time.Hour)
-			same(t, "told", told.take(t), []string(nil))
-			empty := fill(t, a.StateDir)
-			pass(5 * time.Hour)
-			if got := told.take(t); !slices.Contains(got, "the daemon's disk is in trouble") || len(got) > 3 {
-				t.Errorf("told %q", got)
-			}
-			full := recorded(t, h)
-			empty()
-			pass(4 * time.Hour)
-			if got := told.take(t); !slices.Contains(got, "over: the daemon's disk is in trouble") || len(got) > 3 {
-				t.Errorf("told when there is room %q", got)
-			}
-			if after = recorded(t, h); full > 4 || after < full+3 {
-				t.Errorf("%d calls before there was room again, %d in all", full, after)
-			}
-			checkAfterFull(t, h)
-		})
-	})
-	if sent := calls["note"]; sent > after {
-		t.Errorf("%d calls were sent, %d are on record", sent, after)
-	}
-}
-
-// recorded is how many calls have a receipt.
-func recorded(t *testing.T, h *house) int {
-	t.Helper()
-	receipts, err := h.main.Receipts(context.Background(), db.ReceiptFilter{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(receipts)
-}
-
-func checkAfterFull(t *testing.T, h *house) {
-	t.Helper()
-	ctx := context.Background()
-	list, err := h.main.Occurrences(ctx, db.OccurrenceFilter{Task: "brief", Limit: 100})
-	if err != nil || len(list) != 12 {
-		t.Errorf("%d occurrences, want one for each of 12 hours (%v)", len(list), err)
-	}
-	runs, err := h.main.Runs(ctx, db.RunFilter{Limit: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, run := range runs {
-		if run.Status() != task.StatusOK {
-			t.Errorf("after there is room again: %s: %s", run.Status(), run.Reason)
-		}
-	}
-	if _, err := h.main.Verify(ctx); err != nil {
-		t.Error(err)
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"runnerd/daemon"
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -87,7 +89,7 @@ func TestCheckSaysWhatServeDoes(t *testing.T) {
 			d := soundDaemon(t, c.files, c.env)
 			report, code := d.checked()
 			if report.OK != c.green || (code == 0) != c.green {
-				t.Errorf("check: ok %v, exit code %d, want green %v; %q, %q", report.OK, code, c.green, report.Problems, report.errors())
+				t.Errorf("check: ok %v, exit code %d, want green %v; %q, %q", report.OK, code, c.green, report.Problems, errorsOf(report))
 			}
 			reported, ran := d.served()
 			if green := ran && len(reported) == 0; green != report.OK && !c.runs {
@@ -102,7 +104,7 @@ func TestCheckSaysWhatServeDoes(t *testing.T) {
 	}
 }
 
-func (r checkReport) errors() (list []string) {
+func errorsOf(r daemon.CheckReport) (list []string) {
 	for _, t := range r.Tasks {
 		list = append(list, t.Errors...)
 	}
@@ -110,7 +112,7 @@ func (r checkReport) errors() (list []string) {
 }
 
 // soundDaemon lays files over the sound ones.
-func soundDaemon(t *testing.T, files map[string]string, env string) *daemon {
+func soundDaemon(t *testing.T, files map[string]string, env string) *instance {
 	t.Helper()
 	all := map[string]string{}
 	for _, layer := range []map[string]string{soundFiles, files} {
@@ -140,7 +142,7 @@ func soundDaemon(t *testing.T, files map[string]string, env string) *daemon {
 }
 
 // checked is what check says; a check that cannot even begin has no report.
-func (d *daemon) checked() (report checkReport, code int) {
+func (d *instance) checked() (report daemon.CheckReport, code int) {
 	d.t.Helper()
 	out, errw, code := d.command("check", "--json")
 	if err := json.Unmarshal([]byte(out), &report); err != nil && (code != task.ExitUsage || errw == "") {
@@ -151,11 +153,11 @@ func (d *daemon) checked() (report checkReport, code int) {
 
 // served starts the daemon, asks it for problems, and runs t in it. A daemon that
 // refuses to start reports nothing and runs nothing.
-func (d *daemon) served() (reported []string, ran bool) {
+func (d *instance) served() (reported []string, ran bool) {
 	d.t.Helper()
 	p := d.start()
 	up := false
-	until(d.t, "the daemon is ready or has ended", func() bool {
+	daemontest.Until(d.t, "the daemon is ready or has ended", func() bool {
 		select {
 		case <-p.ended:
 			return true

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"runnerd/control"
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -29,7 +30,7 @@ func newMoving(t *testing.T, files map[string]string) *moving {
 	d := newDaemon(t, files)
 	now := time.Now()
 	m := &moving{file: filepath.Join(d.dir, "clock"), base: now.Truncate(time.Hour).Add(31*time.Minute + 30*time.Second).Sub(now)}
-	must(t, os.WriteFile(m.file, []byte(m.base.String()), 0o644))
+	daemontest.Must(t, os.WriteFile(m.file, []byte(m.base.String()), 0o644))
 	m.process = d.start("RUNNERD_CLOCK_FILE=" + m.file)
 	m.ready()
 	return m
@@ -43,7 +44,7 @@ func (m *moving) now(by time.Duration) time.Time { return time.Now().Add(m.base 
 func (m *moving) to(by time.Duration) (now time.Time) {
 	m.t.Helper()
 	next := m.file + ".next"
-	must(m.t, os.WriteFile(next, []byte((m.base+by).String()), 0o644), os.Rename(next, m.file))
+	daemontest.Must(m.t, os.WriteFile(next, []byte((m.base+by).String()), 0o644), os.Rename(next, m.file))
 	now = m.now(by)
 	m.edits++
 	m.write("tasks/nudge.yaml", "prompt: By hand, "+strconv.Itoa(m.edits)+".\n")
@@ -130,7 +131,7 @@ func TestClockJumps(t *testing.T) {
 		"tasks/late.yaml": at(60 * time.Hour),
 		"tasks/old.yaml":  at(30 * time.Hour),
 	})
-	until(t, "tick runs", func() bool { return len(m.runs("tick")) > 1 })
+	daemontest.Until(t, "tick runs", func() bool { return len(m.runs("tick")) > 1 })
 
 	m.ahead(offset)
 	now := m.back(offset)
@@ -145,8 +146,8 @@ func TestClockJumps(t *testing.T) {
 func (m *moving) ahead(offset time.Duration) {
 	m.t.Helper()
 	jumped := m.to(offset)
-	until(m.t, "tick runs after the jump", func() bool { return m.runs("tick")[0].Due.After(jumped) })
-	until(m.t, "what is caught up has run", func() bool {
+	daemontest.Until(m.t, "tick runs after the jump", func() bool { return m.runs("tick")[0].Due.After(jumped) })
+	daemontest.Until(m.t, "what is caught up has run", func() bool {
 		return len(m.runs("once")) > 0 && m.runs("once")[0].Execution.Finished() && len(m.runs("late")) > 0 && m.runs("late")[0].Execution.Finished()
 	})
 	m.everyoneWhole(offset)
@@ -184,7 +185,7 @@ func (m *moving) back(offset time.Duration) (now time.Time) {
 	ahead := m.runs("tick")
 	now = m.to(offset - 2*time.Hour)
 	m.logs(`"msg":"the clock went back"`)
-	until(m.t, "tick goes on where the clock is", func() bool {
+	daemontest.Until(m.t, "tick goes on where the clock is", func() bool {
 		for _, r := range m.runs("tick") {
 			if r.Due.After(now) && r.Due.Before(now.Add(time.Hour)) {
 				return true
@@ -192,14 +193,14 @@ func (m *moving) back(offset time.Duration) (now time.Time) {
 		}
 		return false
 	})
-	until(m.t, "the missed instants ahead are withdrawn", func() bool {
+	daemontest.Until(m.t, "the missed instants ahead are withdrawn", func() bool {
 		rows := m.rows("skip")
 		return len(rows) > 0 && !rows[len(rows)-1].Due.After(now)
 	})
 	m.everyoneWhole(offset - 2*time.Hour)
 	var status struct{ Troubles []task.Trouble }
 	m.json(&status, "status", "--json")
-	if n := len(status.Troubles); n != 1 || status.Troubles[0].Key != stepTrouble {
+	if n := len(status.Troubles); n != 1 || status.Troubles[0].Key != "daemon/step" {
 		m.t.Errorf("troubles %+v, want the step of the clock", status.Troubles)
 	}
 	last := ahead[0].Due.Format(time.RFC3339)
@@ -216,7 +217,7 @@ func (m *moving) on(offset time.Duration, back time.Time) {
 	due := back.Truncate(time.Hour).Add(time.Hour)
 	hour := time.Until(due) + 2*time.Second - m.base
 	m.to(hour)
-	until(m.t, "the withdrawn instant runs", func() bool { return len(fired(m.rows("skip"))) > 0 })
+	daemontest.Until(m.t, "the withdrawn instant runs", func() bool { return len(fired(m.rows("skip"))) > 0 })
 	if got := fired(m.rows("skip")); !got[len(got)-1].Equal(due) || len(got) != 1 {
 		m.t.Errorf("skip ran for %s, want %s alone", got, due)
 	}
@@ -230,7 +231,7 @@ func (m *moving) on(offset time.Duration, back time.Time) {
 		}
 	}
 	m.to(offset + time.Minute)
-	until(m.t, "tick runs again", func() bool { return m.runs("tick")[0].Due.After(last) })
+	daemontest.Until(m.t, "tick runs again", func() bool { return m.runs("tick")[0].Due.After(last) })
 	m.everyoneWhole(offset + time.Minute)
 }
 
@@ -246,7 +247,7 @@ func TestClockStepsYears(t *testing.T) {
 	m := newMoving(t, files)
 	jumped := m.to(40 * 365 * 24 * time.Hour)
 	m.to(time.Until(jumped.Truncate(time.Minute).Add(time.Minute)) + time.Second - m.base) // an instant is a second ago
-	until(t, "every task has run after the step", func() bool {
+	daemontest.Until(t, "every task has run after the step", func() bool {
 		var rows []control.TaskRow
 		m.json(&rows, "tasks", "--json")
 		ran := 0

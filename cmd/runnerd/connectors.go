@@ -11,10 +11,10 @@ import (
 	"runnerd/builtin"
 	"runnerd/config"
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/policy"
 	"runnerd/sqldb"
 	"runnerd/task"
-	"runnerd/taskpolicy"
 	"runnerd/text"
 )
 
@@ -30,22 +30,22 @@ type connectorsListCmd struct {
 }
 
 func (c connectorsListCmd) Run(ctx context.Context, a *app) error {
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.list(ctx, a, i), i.close())
+	return errors.Join(c.list(ctx, a, i), i.Close())
 }
 
-func (c connectorsListCmd) list(ctx context.Context, a *app, i *inspection) error {
-	if err := a.together(ctx, sqldb.Look); err != nil {
+func (c connectorsListCmd) list(ctx context.Context, a *app, i *daemon.Inspection) error {
+	if err := a.Together(ctx, sqldb.Look); err != nil {
 		text.Fprintf(a.err, "warning: no daemon starts here: %v\n", err)
 	}
-	_, pool, err := i.dial(ctx, a, zap.NewNop(), i.set.ConnectorIDs())
+	_, pool, err := i.Dial(ctx, zap.NewNop(), i.Set.ConnectorIDs())
 	if err != nil {
 		return err
 	}
-	states := connectorRows(pool.Status())
+	states := daemon.ConnectorRows(pool.Status())
 	if c.JSON {
 		return writeJSON(a.out, states)
 	}
@@ -68,26 +68,26 @@ type connectorsToolsCmd struct {
 }
 
 func (c connectorsToolsCmd) Run(ctx context.Context, a *app) error {
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.tools(ctx, a, i), i.close())
+	return errors.Join(c.tools(ctx, a, i), i.Close())
 }
 
-func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *inspection) error {
-	if _, ok := i.set.Connectors[c.Name]; !ok {
-		return noConnector(i.set, c.Name)
+func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *daemon.Inspection) error {
+	if _, ok := i.Set.Connectors[c.Name]; !ok {
+		return noConnector(i.Set, c.Name)
 	}
-	rules, err := i.effective(ctx)
+	rules, err := i.Effective(ctx)
 	if err != nil {
 		return err
 	}
-	own, err := connectorRules(ctx, rules, c.Name)
+	own, err := daemon.ConnectorRules(ctx, rules, c.Name)
 	if err != nil {
 		return err
 	}
-	connected, _, err := i.dial(ctx, a, zap.NewNop(), []string{c.Name})
+	connected, _, err := i.Dial(ctx, zap.NewNop(), []string{c.Name})
 	if err != nil {
 		return err
 	}
@@ -119,27 +119,6 @@ func noConnector(set *config.Set, name string) error {
 		return usage("there is no connector %s; did you mean %s?", name, near)
 	}
 	return usage("there is no connector %s; `runnerd connectors` lists them", name)
-}
-
-// connectorRules is what policy knows of one connector, accepted definitions
-// included.
-func connectorRules(ctx context.Context, rules *taskpolicy.Store, id string) (policy.ConnectorRules, error) {
-	fields, err := rules.Own(ctx, policy.ScopeConnector, id)
-	if err != nil {
-		return policy.ConnectorRules{}, err
-	}
-	accepted, err := rules.Definitions(ctx, id)
-	if err != nil {
-		return policy.ConnectorRules{}, err
-	}
-	own := policy.RulesOf(fields)
-	for _, t := range accepted {
-		if own.Pins == nil {
-			own.Pins = map[string]string{}
-		}
-		own.Pins[t.Name] = t.DefinitionHash()
-	}
-	return own, nil
 }
 
 // suggest prints classes for a person to review: it decides nothing.

@@ -49,7 +49,7 @@ func (c costCmd) Run(ctx context.Context, a *app) error {
 	}
 	rows := []costRow{}
 	var sum db.Spend
-	err := a.reading(ctx, func(main *db.DB) error {
+	err := a.Reading(ctx, func(main *db.DB) error {
 		// A zone may be a day ahead.
 		list, err := main.Spending(ctx, c.Task, from, time.Now().AddDate(0, 0, 1).Format(time.DateOnly))
 		for _, s := range list {

@@ -20,22 +20,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"runnerd/db"
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
-
-// patience is how long a test waits for another process before it gives up.
-const patience = time.Minute
-
-// until polls a condition of another process, whose state has no other way to
-// be heard of.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("gave up waiting until %s", what)
-		}
-	}
-}
 
 // gated is a connector whose tool wait, once it has written down that a call
 // arrived, answers when a gate file appears. The test binary serves it as a
@@ -69,9 +56,9 @@ func gated() {
 	}
 }
 
-// daemon is the real binary with files of its own. The zero environment is that
+// instance is the real binary with files of its own. The zero environment is that
 // of a service: nothing but what start is given.
-type daemon struct {
+type instance struct {
 	t   *testing.T
 	bin string
 	dir string
@@ -81,13 +68,13 @@ type daemon struct {
 
 // newDaemon writes the files. In them GATED stands for the command and arguments
 // of the gated connector.
-func newDaemon(t *testing.T, files map[string]string) *daemon {
+func newDaemon(t *testing.T, files map[string]string) *instance {
 	t.Helper()
 	bin, err := breakableBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, bin: bin, dir: t.TempDir()}
+	d := &instance{t: t, bin: bin, dir: t.TempDir()}
 	all := map[string]string{"models.yaml": "models:\n  default: {provider: scripted, script: s.yaml}\n"}
 	for name, text := range files {
 		all[name] = strings.ReplaceAll(text, "GATED", d.gatedCommand())
@@ -101,7 +88,7 @@ func newDaemon(t *testing.T, files map[string]string) *daemon {
 }
 
 // gatedCommand links the test binary to the name that makes it the connector.
-func (d *daemon) gatedCommand() string {
+func (d *instance) gatedCommand() string {
 	self, err := os.Executable()
 	if err != nil {
 		d.t.Fatal(err)
@@ -113,10 +100,10 @@ func (d *daemon) gatedCommand() string {
 	return fmt.Sprintf("command: %s, args: [%s, %s]", program, d.effects(), d.gate())
 }
 
-func (d *daemon) effects() string { return filepath.Join(d.dir, "effects") }
-func (d *daemon) gate() string    { return filepath.Join(d.dir, "gate") }
+func (d *instance) effects() string { return filepath.Join(d.dir, "effects") }
+func (d *instance) gate() string    { return filepath.Join(d.dir, "gate") }
 
-func (d *daemon) open() {
+func (d *instance) open() {
 	d.t.Helper()
 	if err := os.WriteFile(d.gate(), nil, 0o644); err != nil {
 		d.t.Fatal(err)
@@ -125,7 +112,7 @@ func (d *daemon) open() {
 
 // calls are the calls of a tool that reached the gated connector, each the pid of
 // the process that got it.
-func (d *daemon) calls(tool string) (pids []int) {
+func (d *instance) calls(tool string) (pids []int) {
 	text, err := os.ReadFile(d.effects())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.t.Fatal(err)
@@ -143,7 +130,7 @@ func (d *daemon) calls(tool string) (pids []int) {
 }
 
 // write puts a file of the config directory there.
-func (d *daemon) write(name, text string) {
+func (d *instance) write(name, text string) {
 	d.t.Helper()
 	path := filepath.Join(d.a.ConfigDir, name)
 	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
@@ -154,7 +141,7 @@ func (d *daemon) write(name, text string) {
 
 // process is a daemon that was started.
 type process struct {
-	*daemon
+	*instance
 	cmd   *exec.Cmd
 	log   string // file
 	ended chan struct{}
@@ -162,9 +149,9 @@ type process struct {
 }
 
 // start runs serve with further variables; the process ends with the test.
-func (d *daemon) start(env ...string) *process {
+func (d *instance) start(env ...string) *process {
 	d.t.Helper()
-	p := &process{daemon: d, ended: make(chan struct{})}
+	p := &process{instance: d, ended: make(chan struct{})}
 	log, err := os.CreateTemp(d.dir, "log-*")
 	if err != nil {
 		d.t.Fatal(err)
@@ -199,7 +186,7 @@ func (p *process) text() string {
 // logs waits for a line of the log.
 func (p *process) logs(text string) {
 	p.t.Helper()
-	until(p.t, "the log says "+text, func() bool {
+	daemontest.Until(p.t, "the log says "+text, func() bool {
 		if strings.Contains(p.text(), text) {
 			return true
 		}
@@ -230,7 +217,7 @@ func (p *process) exits() time.Duration {
 	begun := time.Now()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(daemontest.Patience):
 		p.t.Fatal("the daemon does not end")
 	}
 	if p.err != nil {
@@ -247,9 +234,9 @@ func (p *process) stop() {
 
 // command runs another verb on the same files, and answers what it printed and
 // its exit code.
-func (d *daemon) command(args ...string) (stdout, stderr string, code int) {
+func (d *instance) command(args ...string) (stdout, stderr string, code int) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(d.t.Context(), daemontest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, d.bin, args...)
 	cmd.Env = d.env
@@ -264,7 +251,7 @@ func (d *daemon) command(args ...string) (stdout, stderr string, code int) {
 }
 
 // json runs a verb with --json and decodes what it printed.
-func (d *daemon) json(into any, args ...string) {
+func (d *instance) json(into any, args ...string) {
 	d.t.Helper()
 	out, errw, code := d.command(append(args, "--json")...)
 	if err := json.Unmarshal([]byte(out), into); err != nil {
@@ -273,9 +260,9 @@ func (d *daemon) json(into any, args ...string) {
 }
 
 // runs are those of a task, newest first; none while there is no database.
-func (d *daemon) runs(id string) []task.Run {
+func (d *instance) runs(id string) []task.Run {
 	d.t.Helper()
-	main, err := d.a.openMain(context.Background())
+	main, err := d.a.OpenMain(context.Background())
 	if err != nil {
 		return nil
 	}
@@ -288,9 +275,9 @@ func (d *daemon) runs(id string) []task.Run {
 }
 
 // receipts are those of a run.
-func (d *daemon) receipts(run string) []task.Receipt {
+func (d *instance) receipts(run string) []task.Receipt {
 	d.t.Helper()
-	main, err := d.a.openMain(context.Background())
+	main, err := d.a.OpenMain(context.Background())
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -346,7 +333,7 @@ func newManager(t *testing.T) *manager {
 // hears waits for a datagram with an assignment and answers its other ones.
 func (m *manager) hears(assignment string) map[string]string {
 	m.t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(daemontest.Patience)
 	for {
 		select {
 		case text := <-m.heard:

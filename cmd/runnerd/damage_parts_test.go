@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"runnerd/internal/daemontest"
 )
 
 // U19: a database that is damaged or has no room at start is named, with what helps;
@@ -46,12 +48,12 @@ func TestDamagedAtStart(t *testing.T) {
 func TestFullAtStart(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		d := newDaemon(t, partnered())
-		smallDisk(t, d.a.StateDir, 4<<20)
+		daemontest.SmallDisk(t, d.a.StateDir, 4<<20)
 		if !first {
 			d.again(1)
 			d.write("tasks/new.md", "---\n---\nNew.\n")
 		}
-		empty := fill(t, d.a.StateDir)
+		empty := daemontest.Fill(t, d.a.StateDir)
 		_, errw, code := d.command("serve")
 		text := lines(errw)
 		if code != 1 || !strings.Contains(text, d.a.StateDir) || !strings.Contains(text, "make room") {

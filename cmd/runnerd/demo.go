@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"runnerd/daemon"
 	"runnerd/db"
 	"runnerd/task"
 	"runnerd/text"
@@ -32,14 +33,15 @@ func (c demoCmd) Run(ctx context.Context, a *app) error {
 		return fmt.Errorf("make a directory for the demo: %w", err)
 	}
 	demo := *a
-	demo.Settings = Settings{
+	demo.Settings = daemon.Settings{
 		ConfigDir: filepath.Join(dir, "config"), StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"),
 		LogLevel: a.LogLevel, LogFormat: a.LogFormat, Workers: 2, Grace: 2 * time.Second, Timezone: a.Timezone,
 	}
-	if err := demo.complete(func(string) string { return "" }); err != nil {
+	if err := demo.Complete(func(string) string { return "" }); err != nil {
 		return err
 	}
 	demo.flags = " --config " + demo.ConfigDir + " --state " + demo.StateDir
+	demo.Command = demo.again()
 	due := time.Now().Add(demoLead).Truncate(time.Second)
 	model, about := demoModel(ctx, c.Model, a)
 	if _, err := writeNew(dir, demoFiles(dir, due, model)); err != nil {
@@ -61,53 +63,53 @@ const demoIntro = `runnerd demo: a scheduled task runs an agent with real tools,
 // play starts the daemon's own parts, waits for the task to fire and shows its
 // run.
 func (c demoCmd) play(ctx context.Context, a *app, due time.Time) error {
-	h, err := a.openHouse(ctx, quiet(a))
+	d, err := a.open(ctx)
 	if err != nil {
 		return err
 	}
 	life, end := context.WithCancel(ctx)
 	served := make(chan error, 1)
-	go func() { served <- h.serve(life, a, nil) }()
-	err = c.watch(ctx, a, h, due)
+	go func() { served <- d.Run(life, nil) }()
+	err = c.watch(ctx, a, d, due)
 	if err == nil && c.Keep {
 		text.Fprintf(a.out, "\nThe daemon goes on; Ctrl-C ends it.\n")
 		<-ctx.Done()
 	}
 	end()
-	return errors.Join(err, <-served, h.close())
+	return errors.Join(err, <-served, d.Close())
 }
 
-func (c demoCmd) watch(ctx context.Context, a *app, h *house, due time.Time) error {
+func (c demoCmd) watch(ctx context.Context, a *app, d *daemon.Daemon, due time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, demoWait)
 	defer cancel()
-	p := newPrinter(a.out, h.zone)
-	text.Fprintf(a.out, "%s  waiting  morning-brief is due at %s\n", time.Now().In(h.zone).Format(time.TimeOnly), due.In(h.zone).Format(time.TimeOnly))
-	run, err := firstRun(ctx, h.main, "morning-brief")
+	p := newPrinter(a.out, d.Zone())
+	text.Fprintf(a.out, "%s  waiting  morning-brief is due at %s\n", time.Now().In(d.Zone()).Format(time.TimeOnly), due.In(d.Zone()).Format(time.TimeOnly))
+	run, err := firstRun(ctx, d.Main(), "morning-brief")
 	if err != nil {
 		return err
 	}
-	text.Fprintf(a.out, "%s  due      occurrence %s of morning-brief became run %s\n", run.CreatedAt.In(h.zone).Format(time.TimeOnly), run.Due.In(h.zone).Format(time.RFC3339), run.ID)
+	text.Fprintf(a.out, "%s  due      occurrence %s of morning-brief became run %s\n", run.CreatedAt.In(d.Zone()).Format(time.TimeOnly), run.Due.In(d.Zone()).Format(time.RFC3339), run.ID)
 	for !run.Execution.Finished() {
 		if !waitUntil(ctx, time.Now().Add(follows)) {
 			return fmt.Errorf("watch the demo's run: %w", ctx.Err())
 		}
-		if err := printRun(ctx, h.main, run.ID, p); err != nil {
+		if err := d.Transcript(ctx, run.ID, p); err != nil {
 			return err
 		}
-		if run, err = h.main.Run(ctx, run.ID); err != nil {
+		if run, err = d.Main().Run(ctx, run.ID); err != nil {
 			return err
 		}
 	}
-	if err := printRun(ctx, h.main, run.ID, p); err != nil {
+	if err := d.Transcript(ctx, run.ID, p); err != nil {
 		return err
 	}
 	text.Fprintf(a.out, "\n")
 	p.end(run)
-	return c.close(a, h, run)
+	return c.close(a, d, run)
 }
 
 // close shows that the write was real, what comes next, and how to go on.
-func (c demoCmd) close(a *app, h *house, run task.Run) error {
+func (c demoCmd) close(a *app, d *daemon.Daemon, run task.Run) error {
 	brief := filepath.Join(filepath.Dir(a.ConfigDir), "desk", "briefs", "today.md")
 	if data, err := os.ReadFile(brief); err == nil {
 		text.Fprintf(a.out, "\nOn disk, written by the granted call, %s:\n    %s\n", brief, text.Raw(text.Indent(strings.TrimSpace(string(data)), 4)))
@@ -115,8 +117,8 @@ func (c demoCmd) close(a *app, h *house, run task.Run) error {
 	if run.Status() == task.StatusDenied {
 		text.Fprintf(a.out, "\nThe status is \"denied\" because one call was refused: nobody is watching, so what is not granted is not done, and the run says so.\n")
 	}
-	if next, ok := h.clock.Next("evening-review"); ok {
-		text.Fprintf(a.out, "\nNext fire: evening-review at %s\n", next.In(h.zone).Format("Mon 2006-01-02 15:04:05 -07:00"))
+	if next, ok := d.Next("evening-review"); ok {
+		text.Fprintf(a.out, "\nNext fire: evening-review at %s\n", next.In(d.Zone()).Format("Mon 2006-01-02 15:04:05 -07:00"))
 	}
 	text.Fprintf(a.out, `
 Look around:   runnerd%[1]s show %[2]s
@@ -149,7 +151,7 @@ func firstRun(ctx context.Context, main *db.DB, id string) (task.Run, error) {
 func demoModel(ctx context.Context, want string, a *app) (yaml, about string) {
 	const script = "models:\n  default:\n    provider: scripted\n    script: scripts/demo.yaml\n"
 	if want == "auto" {
-		if a.getenv("OPENAI_API_KEY") != "" {
+		if a.Getenv("OPENAI_API_KEY") != "" {
 			return "models:\n  default:\n    provider: openai\n    base_url: https://api.openai.com/v1\n    model: gpt-4.1-mini\n    api_key: ${env:OPENAI_API_KEY}\n    context_tokens: 128000\n",
 				"gpt-4.1-mini at OpenAI (OPENAI_API_KEY is set); this costs tokens"
 		}

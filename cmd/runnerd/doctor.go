@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/db"
 	"runnerd/procgroup"
 	"runnerd/task"
@@ -64,7 +65,7 @@ func (c doctorCmd) Run(ctx context.Context, a *app) error {
 
 // examineClock tells whether the kernel says that its clock is kept right.
 func (a *app) examineClock() finding {
-	zone, from, err := a.findZone(a.getenv)
+	zone, from, err := a.FindZone()
 	if err != nil {
 		return finding{"clock", fault, err.Error()}
 	}
@@ -101,7 +102,7 @@ func (a *app) examineState() finding {
 // closedTo is what the state directory's mode must not let others do. Connectors that
 // run as somebody else go through it to their HOME.
 func (a *app) closedTo() fs.FileMode {
-	if as, _, _ := connectorUser(a.ConnectorUser); as != nil {
+	if as, _, _ := daemon.ConnectorUser(a.ConnectorUser); as != nil {
 		return 0o066
 	}
 	return 0o077
@@ -128,7 +129,7 @@ func (a *app) examineContainment() finding {
 		return finding{"containment", warning, kept + ": connectors can read what the daemon's user can (docs/rough-edges.md)"}
 	}
 	text := "connectors are kept from state, config and credentials by " + kept
-	as, fettered, err := connectorUser(a.ConnectorUser)
+	as, fettered, err := daemon.ConnectorUser(a.ConnectorUser)
 	switch {
 	case err != nil:
 		return finding{"containment", fault, err.Error()}
@@ -145,7 +146,7 @@ func (a *app) examineContainment() finding {
 
 func (a *app) examineCredentials() []finding {
 	var list []finding
-	for _, dir := range a.credentialDirs(a.getenv) {
+	for _, dir := range a.CredentialDirs() {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			continue // not every place exists
@@ -166,7 +167,7 @@ func (a *app) examineMain(ctx context.Context) finding {
 	ctx, cancel := context.WithTimeout(ctx, slow)
 	defer cancel()
 	detail := "nothing has run yet"
-	err := a.reading(ctx, func(main *db.DB) error {
+	err := a.Reading(ctx, func(main *db.DB) error {
 		v, err := main.Verify(ctx)
 		detail = fmt.Sprintf("sound; %d links of the receipts' chain hold", v.Links)
 		return errors.Join(err, main.Check(ctx))
@@ -178,7 +179,7 @@ func (a *app) examineMain(ctx context.Context) finding {
 }
 
 func (a *app) examinePolicy(ctx context.Context) finding {
-	rules, err := a.openPolicy(ctx)
+	rules, err := a.OpenPolicy(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return finding{"policy database", sound, "will be made at the first start"}
 	}
@@ -197,7 +198,7 @@ func (a *app) examinePolicy(ctx context.Context) finding {
 
 // examineTogether tells whether the databases are each other's.
 func (a *app) examineTogether(ctx context.Context) finding {
-	if err := a.together(ctx, whole); err != nil {
+	if err := a.Together(ctx, daemon.Whole); err != nil {
 		return finding{"databases", fault, err.Error()}
 	}
 	return finding{"databases", sound, "they belong to each other and to the state directory"}
@@ -206,17 +207,17 @@ func (a *app) examineTogether(ctx context.Context) finding {
 // examineFiles looks for the programs that connectors are started with; what is
 // in the files `check` says.
 func (a *app) examineFiles(ctx context.Context) []finding {
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return []finding{{"config", fault, err.Error()}}
 	}
-	state, detail := sound, fmt.Sprintf("%s: %d tasks, %d connectors", a.ConfigDir, len(i.set.Tasks), len(i.set.Connectors))
-	if n := len(i.problems()); n > 0 {
+	state, detail := sound, fmt.Sprintf("%s: %d tasks, %d connectors", a.ConfigDir, len(i.Set.Tasks), len(i.Set.Connectors))
+	if n := len(i.Problems()); n > 0 {
 		state, detail = fault, fmt.Sprintf("%s: %d problems; `runnerd check` names them", a.ConfigDir, n)
 	}
 	list := []finding{{"config", state, detail}}
-	for _, id := range i.set.ConnectorIDs() {
-		command := i.set.Connectors[id].Connector.Command
+	for _, id := range i.Set.ConnectorIDs() {
+		command := i.Set.Connectors[id].Connector.Command
 		if command == "" || strings.Contains(command, "${") {
 			continue
 		}

@@ -119,7 +119,7 @@ func (v villain) do(deed, arg string) {
 }
 
 // hostileDaemon has a task that reaches a hostile connector which does the deeds.
-func hostileDaemon(t *testing.T, task string, deeds ...string) (d *daemon, dir string) {
+func hostileDaemon(t *testing.T, task string, deeds ...string) (d *instance, dir string) {
 	t.Helper()
 	d = newDaemon(t, nil)
 	dir = filepath.Join(d.dir, "out")

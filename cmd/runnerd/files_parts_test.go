@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"runnerd/control"
+	"runnerd/internal/daemontest"
 	"runnerd/sqldb"
 	"runnerd/task"
 )
@@ -20,7 +20,7 @@ const inForceLine = `"msg":"files in force"`
 // inForce waits until files have come into force n times altogether.
 func (p *process) inForce(n int) {
 	p.t.Helper()
-	until(p.t, fmt.Sprintf("files have come into force %d times", n), func() bool { return strings.Count(p.text(), inForceLine) >= n })
+	daemontest.Until(p.t, fmt.Sprintf("files have come into force %d times", n), func() bool { return strings.Count(p.text(), inForceLine) >= n })
 }
 
 // quick is a task that is run every second by a model that only answers.
@@ -29,7 +29,7 @@ const quick = "schedule: every 1s\ntools: []\nsession: fresh\nprompt: PROMPT\n"
 func quickTask(prompt string) string { return strings.ReplaceAll(quick, "PROMPT", prompt) }
 
 // prompted tells whether a run of the task was given the prompt.
-func (d *daemon) prompted(id, prompt string) bool {
+func (d *instance) prompted(id, prompt string) bool {
 	d.t.Helper()
 	for _, r := range d.runs(id) {
 		var v control.RunView
@@ -51,33 +51,33 @@ func TestEditors(t *testing.T) {
 		edit  func(t *testing.T, tasks string, text []byte)
 	}{
 		{name: "rename over", edit: func(t *testing.T, tasks string, text []byte) {
-			must(t, os.WriteFile(filepath.Join(tasks, ".job.yaml.swp"), text, 0o644), os.Rename(filepath.Join(tasks, ".job.yaml.swp"), filepath.Join(tasks, "job.yaml")))
+			daemontest.Must(t, os.WriteFile(filepath.Join(tasks, ".job.yaml.swp"), text, 0o644), os.Rename(filepath.Join(tasks, ".job.yaml.swp"), filepath.Join(tasks, "job.yaml")))
 		}},
 		{name: "backup, then new file", edit: func(t *testing.T, tasks string, text []byte) {
-			must(t, os.Rename(filepath.Join(tasks, "job.yaml"), filepath.Join(tasks, "job.yaml~")), os.WriteFile(filepath.Join(tasks, "job.yaml"), text, 0o644))
+			daemontest.Must(t, os.Rename(filepath.Join(tasks, "job.yaml"), filepath.Join(tasks, "job.yaml~")), os.WriteFile(filepath.Join(tasks, "job.yaml"), text, 0o644))
 		}},
 		{name: "truncate and write", edit: func(t *testing.T, tasks string, text []byte) {
 			f, err := os.OpenFile(filepath.Join(tasks, "job.yaml"), os.O_WRONLY|os.O_TRUNC, 0)
-			must(t, err)
+			daemontest.Must(t, err)
 			for len(text) > 0 {
 				n := min(len(text), 7)
 				_, err := f.Write(text[:n])
-				must(t, err)
+				daemontest.Must(t, err)
 				text = text[n:]
 			}
-			must(t, f.Close())
+			daemontest.Must(t, f.Close())
 		}},
 		{name: "..data swapped", setup: func(t *testing.T, tasks string) {
 			mount(t, tasks, "..1", []byte(quickTask("before")))
 		}, edit: func(t *testing.T, tasks string, text []byte) {
 			mount(t, tasks, "..2", text)
-			must(t, os.RemoveAll(filepath.Join(tasks, "..1")))
+			daemontest.Must(t, os.RemoveAll(filepath.Join(tasks, "..1")))
 		}},
 		{name: "many files at once", edit: func(t *testing.T, tasks string, text []byte) {
 			for i := range 60 {
-				must(t, os.WriteFile(filepath.Join(tasks, fmt.Sprintf("extra-%d.yaml", i)), []byte("prompt: By hand.\n"), 0o644))
+				daemontest.Must(t, os.WriteFile(filepath.Join(tasks, fmt.Sprintf("extra-%d.yaml", i)), []byte("prompt: By hand.\n"), 0o644))
 			}
-			must(t, os.WriteFile(filepath.Join(tasks, "job.yaml"), text, 0o644))
+			daemontest.Must(t, os.WriteFile(filepath.Join(tasks, "job.yaml"), text, 0o644))
 		}},
 	}
 	for _, way := range ways {
@@ -91,7 +91,7 @@ func TestEditors(t *testing.T) {
 			p := d.start()
 			p.ready()
 			way.edit(t, tasks, []byte(quickTask("after the edit")))
-			until(t, "a run has the new prompt", func() bool { return d.prompted("job", "after the edit") })
+			daemontest.Until(t, "a run has the new prompt", func() bool { return d.prompted("job", "after the edit") })
 			p.inForce(2)
 			d.write("tasks/last.yaml", "prompt: By hand.\n")
 			p.inForce(3) // whatever else the edit could have caused has come before
@@ -106,21 +106,14 @@ func TestEditors(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // mount lays job.yaml out as a mounted ConfigMap is: a link through ..data, which
 // is swapped at once.
 func mount(t *testing.T, tasks, version string, text []byte) {
 	t.Helper()
-	must(t, os.Mkdir(filepath.Join(tasks, version), 0o755), os.WriteFile(filepath.Join(tasks, version, "job.yaml"), text, 0o644))
-	must(t, os.Symlink(version, filepath.Join(tasks, "..data_tmp")), os.Rename(filepath.Join(tasks, "..data_tmp"), filepath.Join(tasks, "..data")))
+	daemontest.Must(t, os.Mkdir(filepath.Join(tasks, version), 0o755), os.WriteFile(filepath.Join(tasks, version, "job.yaml"), text, 0o644))
+	daemontest.Must(t, os.Symlink(version, filepath.Join(tasks, "..data_tmp")), os.Rename(filepath.Join(tasks, "..data_tmp"), filepath.Join(tasks, "..data")))
 	if _, err := os.Readlink(filepath.Join(tasks, "job.yaml")); err != nil {
-		must(t, os.Remove(filepath.Join(tasks, "job.yaml")), os.Symlink("..data/job.yaml", filepath.Join(tasks, "job.yaml")))
+		daemontest.Must(t, os.Remove(filepath.Join(tasks, "job.yaml")), os.Symlink("..data/job.yaml", filepath.Join(tasks, "job.yaml")))
 	}
 }
 
@@ -130,7 +123,7 @@ func mount(t *testing.T, tasks, version string, text []byte) {
 func TestBrokenFileKeepsLastGood(t *testing.T) {
 	t.Parallel()
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere.yaml")
-	must(t, os.WriteFile(elsewhere, []byte(quickTask("elsewhere")), 0o644))
+	daemontest.Must(t, os.WriteFile(elsewhere, []byte(quickTask("elsewhere")), 0o644))
 	ways := []struct {
 		name, want string
 		spoil      func(t *testing.T, file string)
@@ -139,18 +132,18 @@ func TestBrokenFileKeepsLastGood(t *testing.T) {
 			edit(t, file, "schedule:", "shedule:")
 		}},
 		{"half-written", "job.yaml:4:", func(t *testing.T, file string) {
-			must(t, os.WriteFile(file, []byte("schedule: every 1s\ntools: []\nsession: fresh\nprompt: \"unfini"), 0o644))
+			daemontest.Must(t, os.WriteFile(file, []byte("schedule: every 1s\ntools: []\nsession: fresh\nprompt: \"unfini"), 0o644))
 		}},
-		{"empty", "job.yaml", func(t *testing.T, file string) { must(t, os.Truncate(file, 0)) }},
-		{"world-writable", "job.yaml: ", func(t *testing.T, file string) { must(t, os.Chmod(file, 0o666)) }},
+		{"empty", "job.yaml", func(t *testing.T, file string) { daemontest.Must(t, os.Truncate(file, 0)) }},
+		{"world-writable", "job.yaml: ", func(t *testing.T, file string) { daemontest.Must(t, os.Chmod(file, 0o666)) }},
 		{"wrong owner", "job.yaml: ", func(t *testing.T, file string) {
 			if os.Getuid() != 0 {
 				t.Skip("only root can give a file away")
 			}
-			must(t, os.Chown(file, 12345, 12345))
+			daemontest.Must(t, os.Chown(file, 12345, 12345))
 		}},
 		{"link to elsewhere", "job.yaml: ", func(t *testing.T, file string) {
-			must(t, os.Remove(file), os.Symlink(elsewhere, file))
+			daemontest.Must(t, os.Remove(file), os.Symlink(elsewhere, file))
 		}},
 	}
 	for _, way := range ways {
@@ -159,7 +152,7 @@ func TestBrokenFileKeepsLastGood(t *testing.T) {
 			d := newDaemon(t, map[string]string{"s.yaml": "turns:\n  - say: Done.\n", "tasks/job.yaml": quickTask("good")})
 			p := d.start()
 			p.ready()
-			until(t, "the good file runs", func() bool { return len(d.runs("job")) > 0 })
+			daemontest.Until(t, "the good file runs", func() bool { return len(d.runs("job")) > 0 })
 			way.spoil(t, filepath.Join(d.a.ConfigDir, "tasks/job.yaml"))
 			p.logs(`"msg":"last good revision stays in force"`)
 			d.runsOn(t)
@@ -178,17 +171,17 @@ func TestBrokenFileKeepsLastGood(t *testing.T) {
 }
 
 // runsOn waits for a run that begins from now on.
-func (d *daemon) runsOn(t *testing.T) {
+func (d *instance) runsOn(t *testing.T) {
 	t.Helper()
 	now := time.Now()
-	until(t, "the last good revision runs on", func() bool {
+	daemontest.Until(t, "the last good revision runs on", func() bool {
 		runs := d.runs("job")
 		return len(runs) > 0 && runs[0].StartedAt.After(now) && runs[0].Status() == task.StatusOK
 	})
 }
 
 // named expects status and check to tell of the file.
-func (d *daemon) named(t *testing.T, want string) {
+func (d *instance) named(t *testing.T, want string) {
 	t.Helper()
 	var status struct{ Problems []string }
 	d.json(&status, "status")
@@ -211,13 +204,13 @@ func TestDeletedWhileActive(t *testing.T) {
 	d := newDaemon(t, files)
 	file := filepath.Join(d.a.ConfigDir, "tasks/slow.yaml")
 	text, err := os.ReadFile(file)
-	must(t, err)
+	daemontest.Must(t, err)
 	p := d.start()
-	until(t, "a call is under way", func() bool { return len(d.calls("wait")) > 0 })
-	must(t, os.Remove(file))
+	daemontest.Until(t, "a call is under way", func() bool { return len(d.calls("wait")) > 0 })
+	daemontest.Must(t, os.Remove(file))
 	p.inForce(2)
 	d.open()
-	until(t, "the run has ended", func() bool { return d.runs("slow")[0].Execution.Finished() })
+	daemontest.Until(t, "the run has ended", func() bool { return d.runs("slow")[0].Execution.Finished() })
 	first := d.runs("slow")
 	if len(first) != 1 || first[0].Status() != task.StatusOK {
 		t.Errorf("%d runs, the first %s (%s), want one that is ok", len(first), first[0].Status(), first[0].Reason)
@@ -230,8 +223,8 @@ func TestDeletedWhileActive(t *testing.T) {
 		t.Errorf("tasks lists %v, why %v; want no task and a history", tasks, history)
 	}
 
-	must(t, os.WriteFile(file, text, 0o644))
-	until(t, "the task runs again", func() bool {
+	daemontest.Must(t, os.WriteFile(file, text, 0o644))
+	daemontest.Until(t, "the task runs again", func() bool {
 		runs := d.runs("slow")
 		return len(runs) > len(first) && runs[0].Execution.Finished()
 	})

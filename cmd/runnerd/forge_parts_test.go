@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"runnerd/internal/daemontest"
 	"runnerd/text"
 )
 
@@ -112,7 +113,7 @@ func TestNobodyForgesALine(t *testing.T) {
 	if len(runs) != 1 || len(approvals) == 0 {
 		t.Fatalf("%d runs, %d approvals", len(runs), len(approvals))
 	}
-	must(t, os.WriteFile(d.gate(), nil, 0o600))
+	daemontest.Must(t, os.WriteFile(d.gate(), nil, 0o600))
 	all := [][]string{
 		{"run", "u"}, {"status"}, {"tasks"}, {"check"}, {"runs"}, {"show", runs[0].ID}, {"show", runs[0].ID, "--short"}, {"why", "t"},
 		{"explain", "t"}, {"approvals"}, {"approvals", "show", approvals[0].ID}, {"connectors"}, {"connectors", "tools", "odd"},
@@ -146,14 +147,14 @@ func TestNobodyForgesALine(t *testing.T) {
 // what others worded.
 func TestEveryPrintIsFit(t *testing.T) {
 	files, err := filepath.Glob("*.go")
-	must(t, err)
+	daemontest.Must(t, err)
 	direct := regexp.MustCompile(`fmt\.F?[Pp]rint(f|ln)?\((?:a\.|errw|w\b|out\b|p\.w|t\.a)|io\.WriteString\(|a\.(out|err)\.Write\(|fmt\.Print`)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		source, err := os.ReadFile(name)
-		must(t, err)
+		daemontest.Must(t, err)
 		for n, line := range strings.Split(string(source), "\n") {
 			if direct.MatchString(line) {
 				t.Errorf("I7 %s:%d prints past package text: %s", name, n+1, strings.TrimSpace(line))

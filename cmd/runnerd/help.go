@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"runnerd/daemon"
 )
 
 // settingsTable lists every RUNNERD_ variable with its default and meaning.
 func settingsTable() string {
 	var b strings.Builder
-	t := reflect.TypeFor[Settings]()
+	t := reflect.TypeFor[daemon.Settings]()
 	for i := range t.NumField() {
 		name, rest, _ := strings.Cut(t.Field(i).Tag.Get("env"), ",")
 		def := ""

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestModelHosts(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err, closed.Close())
+	daemontest.Must(t, err, closed.Close())
 	var asked atomic.Int64
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, _ *http.Request) {

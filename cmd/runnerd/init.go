@@ -25,7 +25,7 @@ func (c initCmd) Run(a *app) error {
 	if dir == "" {
 		dir = a.ConfigDir
 	}
-	reports := reportsDir(dir, a.getenv("HOME"))
+	reports := reportsDir(dir, a.Getenv("HOME"))
 	if err := confine.New().MkdirAll(confine.Real([]string{reports})[0], 0o755); err != nil {
 		return &exit{task.ExitUsage, fmt.Errorf("make the directory that the starter's files connector sees: %w", err)}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"runnerd/db"
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -130,7 +131,7 @@ func (p *patient) start(crashAt string) *exec.Cmd {
 // ready waits until the n-th daemon has said that it is.
 func (p *patient) ready(n int) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); strings.Count(p.log(), `"msg":"ready"`) < n; time.Sleep(20 * time.Millisecond) { // another process's log is polled
+	for deadline := time.Now().Add(daemontest.Patience); strings.Count(p.log(), `"msg":"ready"`) < n; time.Sleep(20 * time.Millisecond) { // another process's log is polled
 		if time.Now().After(deadline) {
 			p.t.Fatalf("the daemon did not get ready\n%s", p.log())
 		}
@@ -179,7 +180,7 @@ func (p *patient) effects() (reads, writes int) {
 // settled waits until the database holds at least n runs and none is active.
 func (p *patient) settled(n int) []task.Run {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // another process's state is polled
+	for deadline := time.Now().Add(daemontest.Patience); ; time.Sleep(20 * time.Millisecond) { // another process's state is polled
 		runs, active := p.runs()
 		if len(runs) >= n && active == 0 {
 			return runs
@@ -191,7 +192,7 @@ func (p *patient) settled(n int) []task.Run {
 }
 
 func (p *patient) runs() (runs []task.Run, active int) {
-	main, err := p.a.openMain(context.Background())
+	main, err := p.a.OpenMain(context.Background())
 	if err != nil {
 		return nil, 0 // not created yet
 	}
@@ -212,7 +213,7 @@ func (p *patient) runs() (runs []task.Run, active int) {
 // record knows of.
 func (p *patient) check() {
 	p.t.Helper()
-	main, err := p.a.openMain(context.Background())
+	main, err := p.a.OpenMain(context.Background())
 	if err != nil {
 		p.t.Fatal(err)
 	}

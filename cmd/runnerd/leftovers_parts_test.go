@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"runnerd/internal/daemontest"
+
 	"go.uber.org/goleak"
 )
 
@@ -45,7 +47,7 @@ func (m tidy) Run() int {
 // that was killed get a moment to end: other processes can only be polled.
 func processesLeft(dir string) error {
 	var left []string
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(daemontest.Patience); ; time.Sleep(50 * time.Millisecond) {
 		left = left[:0]
 		all, err := filepath.Glob("/proc/[0-9]*")
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"runnerd/config"
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/db"
 	"runnerd/scheduler"
 	"runnerd/task"
@@ -53,7 +53,7 @@ func (tasksCmd) rows(ctx context.Context, a *app) ([]control.TaskRow, error) {
 	if client := a.live(ctx); client != nil {
 		return client.Tasks(ctx)
 	}
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,60 +85,20 @@ func localTime(t time.Time, zone string) string {
 }
 
 // taskRows is every task, the broken ones too, with what last became of them.
-func (a *app) taskRows(ctx context.Context, i *inspection) ([]control.TaskRow, error) {
-	list := taskRows(i.set, func(id string) (time.Time, bool) {
-		next, err := upcoming(i.set.Tasks[id].Task, time.Now(), 1)
+func (a *app) taskRows(ctx context.Context, i *daemon.Inspection) ([]control.TaskRow, error) {
+	list := daemon.TaskRows(i.Set, func(id string) (time.Time, bool) {
+		next, err := daemon.Upcoming(i.Set.Tasks[id].Task, time.Now(), 1)
 		if err != nil || len(next) == 0 {
 			return time.Time{}, false
 		}
 		return next[0], true
 	})
-	return list, a.reading(ctx, func(main *db.DB) error {
+	return list, a.Reading(ctx, func(main *db.DB) error {
 		last, err := main.LastRuns(ctx)
 		pauses, perr := main.Pauses(ctx)
 		control.FillTasks(list, last, pauses)
 		return errors.Join(err, perr)
 	})
-}
-
-// taskRows shows the tasks of a set in order, and the broken files among them.
-func taskRows(set *config.Set, next func(string) (time.Time, bool)) []control.TaskRow {
-	list := []control.TaskRow{}
-	for _, id := range set.TaskIDs() {
-		at, _ := next(id)
-		list = append(list, control.NewTaskRow(set.Tasks[id].Task, at))
-	}
-	for _, p := range set.Problems {
-		id := taskOf(p.File)
-		if id == "" {
-			continue
-		}
-		at, known := slices.BinarySearchFunc(list, id, func(r control.TaskRow, id string) int { return strings.Compare(r.ID, id) })
-		if !known {
-			list = slices.Insert(list, at, control.TaskRow{ID: id, Schedule: []string{}, File: p.File})
-		}
-		if list[at].Error == "" {
-			list[at].Error = p.Error()
-		}
-	}
-	return list
-}
-
-func problemLines(problems []config.Problem) []string {
-	lines := make([]string, 0, len(problems))
-	for _, p := range problems {
-		lines = append(lines, p.Error())
-	}
-	return lines
-}
-
-// taskOf is the task of a file under tasks/, or "".
-func taskOf(file string) string {
-	name, ok := strings.CutPrefix(file, "tasks/")
-	if !ok {
-		return ""
-	}
-	return strings.TrimSuffix(strings.TrimSuffix(name, ".md"), ".yaml")
 }
 
 type runsCmd struct {
@@ -190,7 +150,7 @@ func (c runsCmd) known() error {
 // rows reads the runs, or asks the daemon for them.
 func (c runsCmd) rows(ctx context.Context, a *app) (runs []control.RunRow, err error) {
 	runs = []control.RunRow{}
-	err = a.reading(ctx, func(main *db.DB) (err error) {
+	err = a.Reading(ctx, func(main *db.DB) (err error) {
 		runs, err = c.find(func(limit int, before string) ([]control.RunRow, error) {
 			list, err := main.Runs(ctx, db.RunFilter{Task: c.Task, Limit: limit, Before: before})
 			return control.NewRunRows(list), err
@@ -214,8 +174,8 @@ func (c runsCmd) Run(ctx context.Context, a *app) error {
 		return remote(err)
 	}
 	if c.Task != "" && len(runs) == 0 { // of a retired task there may be some
-		if i, err := a.inspect(ctx); err == nil {
-			if _, err := i.task(c.Task); err != nil && !i.broken(c.Task) {
+		if i, err := a.Inspect(ctx); err == nil {
+			if _, err := i.Task(c.Task); err != nil && !i.Broken(c.Task) {
 				return err
 			}
 		}
@@ -275,18 +235,6 @@ func orZero(n *int64) int64 {
 	return *n
 }
 
-// reading lets read use the main database; if there is none yet nothing is read.
-func (a *app) reading(ctx context.Context, read func(*db.DB) error) error {
-	main, err := a.openMain(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(read(main), main.Close())
-}
-
 type showCmd struct {
 	Run_  string `arg:"" name:"run" optional:"" default:"last" help:"Run id, or its beginning; last, or a task for its last one."`
 	JSON  bool   `help:"Print JSON."`
@@ -319,7 +267,7 @@ func (c showCmd) Run(ctx context.Context, a *app) error {
 	if err := c.last(ctx, a); err != nil {
 		return err
 	}
-	main, err := a.openMain(ctx)
+	main, err := a.OpenMain(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return usage("there is no run %s: nothing has run yet", c.Run_)
 	}
@@ -371,7 +319,7 @@ func (c showCmd) print(ctx context.Context, a *app, v control.RunView) error {
 		text.Fprintf(a.out, ", due %s", dayAndTime(run.Due, zone))
 	}
 	text.Fprintf(a.out, ", attempt %d; times are of %s, %s\n\n", run.Attempt, zone, dayAndTime(cmp.Or(run.StartedAt, run.Due), zone))
-	p.messages(msgs, receipts)
+	p.Messages(msgs, receipts)
 	for _, rc := range receipts {
 		if rc.Decision == task.DecisionPark && !answered(msgs, rc) {
 			p.receipt(rc)
@@ -413,7 +361,7 @@ type whyCmd struct {
 
 func (c whyCmd) Run(ctx context.Context, a *app) error {
 	list := []task.Occurrence{}
-	err := a.reading(ctx, func(main *db.DB) (err error) {
+	err := a.Reading(ctx, func(main *db.DB) (err error) {
 		if !c.At.IsZero() {
 			o, err := main.OccurrenceAt(ctx, c.Task, c.At)
 			if errors.Is(err, db.ErrNotFound) {
@@ -450,11 +398,11 @@ func (c whyCmd) Run(ctx context.Context, a *app) error {
 
 // nothing explains why there is no row: the task was not due, or not known.
 func (c whyCmd) nothing(ctx context.Context, a *app) error {
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	t, err := i.task(c.Task)
+	t, err := i.Task(c.Task)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"reflect"
@@ -19,9 +18,9 @@ import (
 	_ "time/tzdata" // zones on machines that have none
 
 	"github.com/alecthomas/kong"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/sethvargo/go-envconfig"
 
+	"runnerd/daemon"
 	"runnerd/sqldb"
 	"runnerd/task"
 	"runnerd/text"
@@ -71,24 +70,11 @@ type cli struct {
 
 // app is what every verb works with.
 type app struct {
-	Settings
-	defaults Settings // as they would be without --config and --state
-	flags    string   // --config and --state, as given
+	daemon.Options
+	defaults daemon.Settings // as they would be without --config and --state
+	flags    string          // --config and --state, as given
 	in       io.Reader
 	out, err io.Writer
-	getenv   func(string) string
-
-	// Of tests: how connectors are opened, how often files are looked at without
-	// the kernel's help, and what is listened on instead of a socket.
-	dial func(context.Context, task.Connector) (mcp.Transport, error)
-	poll time.Duration
-	// root stands in for / where the machine's zone is looked up.
-	root string
-	// every stands in for everyMinute, in a test that plays weeks.
-	every    time.Duration
-	listener func() net.Listener
-
-	consent sqldb.Consent // of `serve`
 }
 
 // exit is an error that carries the exit code of DESIGN, section 11.
@@ -135,7 +121,7 @@ func run(args []string, in io.Reader, out, errw io.Writer, getenv func(string) s
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	a := &app{in: in, out: out, err: errw, getenv: getenv}
+	a := &app{in: in, out: out, err: errw, Options: daemon.Options{Getenv: getenv, Log: errw, Version: versionText(), Caller: caller()}}
 	if err := a.settle(ctx, c, env); err != nil {
 		text.Fprintf(errw, "runnerd: %s\n", text.Raw(text.Indent(err.Error(), 2)))
 		return task.ExitUsage
@@ -186,15 +172,15 @@ func instantFlag(ctx *kong.DecodeContext, target reflect.Value) error {
 
 // settle reads the settings: environment first, flags over it.
 func (a *app) settle(ctx context.Context, c cli, env envconfig.Lookuper) error {
-	s, err := readSettings(ctx, env)
+	s, err := daemon.ReadSettings(ctx, env)
 	if err != nil {
 		return err
 	}
-	if _, _, err := connectorUser(s.ConnectorUser); err != nil {
+	if _, _, err := daemon.ConnectorUser(s.ConnectorUser); err != nil {
 		return err
 	}
 	a.defaults = s
-	if err := a.defaults.complete(a.getenv); err != nil {
+	if err := a.defaults.Complete(a.Getenv); err != nil {
 		return err
 	}
 	if c.Config != "" {
@@ -205,8 +191,8 @@ func (a *app) settle(ctx context.Context, c cli, env envconfig.Lookuper) error {
 		s.StateDir = c.State
 		a.flags += " --state " + c.State
 	}
-	a.Settings = s
-	return a.complete(a.getenv)
+	a.Settings, a.Command = s, a.again()
+	return a.Complete(a.Getenv)
 }
 
 // report prints an error and turns it into an exit code.
@@ -219,9 +205,12 @@ func report(w io.Writer, err error) int {
 	}
 	var e *exit
 	var held *sqldb.HeldError
+	var mend *daemon.UsageError
 	switch {
 	case errors.As(err, &e):
 		return e.code
+	case errors.As(err, &mend):
+		return task.ExitUsage
 	case errors.As(err, &held):
 		return task.ExitUsage // another daemon, or another --state
 	}

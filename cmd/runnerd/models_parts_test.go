@@ -64,7 +64,7 @@ func TestVendors(t *testing.T) {
 	}
 }
 
-func vendorRun(t *testing.T, d *daemon, id, want string, status task.Status) {
+func vendorRun(t *testing.T, d *instance, id, want string, status task.Status) {
 	begun := time.Now()
 	var run control.RunRow
 	d.json(&run, "run", id)

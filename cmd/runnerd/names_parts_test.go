@@ -13,6 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"runnerd/daemon"
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -62,14 +64,14 @@ func TestNamesOfTheAppendix(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, namesFiles(t.TempDir()))
 	p := d.start()
-	until(t, "a call waits for a person", func() bool { return len(d.runs("all")) > 0 && d.runs("all")[0].Status() == task.StatusWaiting })
+	daemontest.Until(t, "a call waits for a person", func() bool { return len(d.runs("all")) > 0 && d.runs("all")[0].Status() == task.StatusWaiting })
 	id := d.runs("all")[0].ID
 	var waits []struct{ ID string }
 	d.json(&waits, "approvals")
 	if len(waits) != 1 {
 		t.Fatalf("%d approvals wait, want one", len(waits))
 	}
-	until(t, "an instant was skipped", func() bool {
+	daemontest.Until(t, "an instant was skipped", func() bool {
 		var seen []struct{ End task.End }
 		d.json(&seen, "why", "all")
 		return slices.ContainsFunc(seen, func(o struct{ End task.End }) bool { return o.End == task.EndSkipped })
@@ -77,7 +79,7 @@ func TestNamesOfTheAppendix(t *testing.T) {
 	if out, errw, code := d.command("deny", waits[0].ID); code != task.ExitOK {
 		t.Fatalf("deny ended with %d: %s%s", code, out, errw)
 	}
-	until(t, "the run has ended", func() bool {
+	daemontest.Until(t, "the run has ended", func() bool {
 		return slices.ContainsFunc(d.runs("all"), func(r task.Run) bool {
 			return r.ID == id && r.Execution.Finished() && r.Delivery != task.DeliveryPending
 		})
@@ -96,7 +98,7 @@ func TestNamesOfTheAppendix(t *testing.T) {
 }
 
 // namesOf checks every verb and answers the fields that each had.
-func (d *daemon) namesOf(t *testing.T, run string) (all [][]string) {
+func (d *instance) namesOf(t *testing.T, run string) (all [][]string) {
 	t.Helper()
 	for _, n := range names {
 		verb := slices.Clone(n.verb)
@@ -140,7 +142,7 @@ func TestHelpNamesEverySetting(t *testing.T) {
 	if code != task.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
-	fields := reflect.TypeFor[Settings]()
+	fields := reflect.TypeFor[daemon.Settings]()
 	for i := range fields.NumField() {
 		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("env"), ",")
 		if name == "" || !strings.Contains(out, "RUNNERD_"+name+" ") {

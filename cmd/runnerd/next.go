@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/db"
 	"runnerd/scheduler"
 	"runnerd/task"
@@ -23,24 +24,6 @@ type nextCmd struct {
 	JSON     bool      `help:"Print JSON."`
 }
 
-// instant is one line of `next --json`.
-type instant struct {
-	Task      string `json:"task,omitempty"`
-	Due       string `json:"due"`
-	UTC       string `json:"utc"`
-	NotBefore string `json:"not_before,omitempty"`
-	at        time.Time
-}
-
-// Local is the instant as people in its zone write it, with the offset.
-func (i instant) Local() string {
-	due, err := time.Parse(time.RFC3339Nano, i.Due)
-	if err != nil {
-		return i.Due
-	}
-	return due.Format("Mon 2006-01-02 15:04:05 -07:00")
-}
-
 func (c nextCmd) Run(ctx context.Context, a *app) error {
 	if c.N < 1 || c.N > 10000 {
 		return usage("-n %d: expected 1 to 10000", c.N)
@@ -48,7 +31,7 @@ func (c nextCmd) Run(ctx context.Context, a *app) error {
 	if c.After.IsZero() {
 		c.After = time.Now()
 	}
-	var list []instant
+	var list []daemon.Instant
 	var err error
 	if c.Cron != "" {
 		list, err = c.ofCron(a)
@@ -71,20 +54,20 @@ func (c nextCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-func notBefore(i instant) string {
+func notBefore(i daemon.Instant) string {
 	if i.NotBefore == "" {
 		return ""
 	}
 	return "  starts " + i.NotBefore + " (jitter)"
 }
 
-func (c nextCmd) ofCron(a *app) ([]instant, error) {
+func (c nextCmd) ofCron(a *app) ([]daemon.Instant, error) {
 	if c.Task != "" {
 		return nil, usage("name a task or give --cron, not both")
 	}
 	zone := c.TZ
 	if zone == "" {
-		z, err := a.zone(a.getenv)
+		z, err := a.Zone()
 		if err != nil {
 			return nil, &exit{task.ExitUsage, err}
 		}
@@ -97,21 +80,21 @@ func (c nextCmd) ofCron(a *app) ([]instant, error) {
 	return instants("", s, c.After, c.N, 0), nil
 }
 
-func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]instant, error) {
-	i, err := a.inspect(ctx)
+func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]daemon.Instant, error) {
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ids := i.set.TaskIDs()
+	ids := i.Set.TaskIDs()
 	if c.Task != "" {
-		if _, err := i.task(c.Task); err != nil {
+		if _, err := i.Task(c.Task); err != nil {
 			return nil, err
 		}
 		ids = []string{c.Task}
 	}
-	list := []instant{}
+	list := []daemon.Instant{}
 	for _, id := range ids {
-		t := i.set.Tasks[id].Task
+		t := i.Set.Tasks[id].Task
 		if !t.Enabled || len(t.Schedule.Specs) == 0 {
 			continue
 		}
@@ -119,12 +102,12 @@ func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]instant, error) {
 		if err != nil {
 			return nil, &exit{task.ExitUsage, err}
 		}
-		list = append(list, instants(id, s, c.After, c.N, scheduler.Jitter(id, hostName(), t.Jitter))...)
+		list = append(list, instants(id, s, c.After, c.N, scheduler.Jitter(id, daemon.HostName(), t.Jitter))...)
 	}
 	if c.Task != "" {
-		c.sayIdle(ctx, a, i.set.Tasks[c.Task].Task, len(list))
+		c.sayIdle(ctx, a, i.Set.Tasks[c.Task].Task, len(list))
 	}
-	slices.SortStableFunc(list, func(a, b instant) int { return a.at.Compare(b.at) })
+	slices.SortStableFunc(list, func(a, b daemon.Instant) int { return a.At.Compare(b.At) })
 	return list, nil
 }
 
@@ -135,7 +118,7 @@ func (c nextCmd) sayIdle(ctx context.Context, a *app, t task.Task, n int) {
 		text.Fprintf(a.err, "%s: %s\n", t.ID, why)
 		return
 	}
-	if rows := []control.TaskRow{{ID: t.ID}}; a.reading(ctx, fillPauses(ctx, rows)) == nil && rows[0].Paused {
+	if rows := []control.TaskRow{{ID: t.ID}}; a.Reading(ctx, fillPauses(ctx, rows)) == nil && rows[0].Paused {
 		text.Fprintf(a.err, "%s is paused: these instants are recorded as skipped until `runnerd resume` ends that\n", t.ID)
 	}
 }
@@ -149,10 +132,10 @@ func fillPauses(ctx context.Context, rows []control.TaskRow) func(*db.DB) error 
 	}
 }
 
-func instants(id string, s *scheduler.Schedule, after time.Time, n int, jitter time.Duration) []instant {
-	list := []instant{}
+func instants(id string, s *scheduler.Schedule, after time.Time, n int, jitter time.Duration) []daemon.Instant {
+	list := []daemon.Instant{}
 	for _, due := range s.List(after, n) {
-		i := instant{at: due, Task: id, Due: due.In(s.Zone()).Format(time.RFC3339Nano), UTC: due.UTC().Format(time.RFC3339Nano)}
+		i := daemon.Instant{At: due, Task: id, Due: due.In(s.Zone()).Format(time.RFC3339Nano), UTC: due.UTC().Format(time.RFC3339Nano)}
 		if jitter > 0 {
 			i.NotBefore = due.Add(jitter).In(s.Zone()).Format(time.RFC3339)
 		}

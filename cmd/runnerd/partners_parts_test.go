@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"runnerd/daemon"
+	"runnerd/internal/daemontest"
 )
 
 // partnered are files of a task that runs when it is told to and notes something
@@ -25,7 +28,7 @@ func partnered() map[string]string {
 
 // serveOnce runs serve with arguments until it ends by itself, as a start that is
 // refused does, or is ready and is stopped.
-func (d *daemon) serveOnce(args ...string) (log string, code int) {
+func (d *instance) serveOnce(args ...string) (log string, code int) {
 	d.t.Helper()
 	log = filepath.Join(d.t.TempDir(), "log")
 	f, err := os.Create(log)
@@ -41,7 +44,7 @@ func (d *daemon) serveOnce(args ...string) (log string, code int) {
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	text := func() string { b, _ := os.ReadFile(log); return string(b) }
-	until(d.t, "serve is ready or ends", func() bool {
+	daemontest.Until(d.t, "serve is ready or ends", func() bool {
 		select {
 		case <-ended:
 			return true
@@ -65,10 +68,10 @@ func lines(text string) string {
 	return strings.Join(out, "\n")
 }
 
-func (d *daemon) state(name string) string { return filepath.Join(d.a.StateDir, name) }
+func (d *instance) state(name string) string { return filepath.Join(d.a.StateDir, name) }
 
 // remove removes a database with its log.
-func (d *daemon) remove(name string) {
+func (d *instance) remove(name string) {
 	d.t.Helper()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Remove(d.state(name) + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -78,7 +81,7 @@ func (d *daemon) remove(name string) {
 }
 
 // copyTo copies files of the state directory, those that there are.
-func (d *daemon) copyTo(dir string, names ...string) {
+func (d *instance) copyTo(dir string, names ...string) {
 	d.t.Helper()
 	for _, name := range names {
 		data, err := os.ReadFile(d.state(name))
@@ -92,7 +95,7 @@ func (d *daemon) copyTo(dir string, names ...string) {
 }
 
 // ran is a daemon with files, n runs and an override on record, all closed in order.
-func ran(t *testing.T, n int) *daemon {
+func ran(t *testing.T, n int) *instance {
 	d := newDaemon(t, partnered())
 	for range n {
 		if out, errw, code := d.command("run", "t"); code != 0 {
@@ -103,7 +106,7 @@ func ran(t *testing.T, n int) *daemon {
 	return d
 }
 
-func (d *daemon) set(field string) {
+func (d *instance) set(field string) {
 	d.t.Helper()
 	if out, errw, code := d.command("policy", "set", "t", field); code != 0 {
 		d.t.Fatalf("policy set: exit code %d\n%s%s", code, out, errw)
@@ -118,47 +121,47 @@ func TestStartRefusesAPartnerThatIsNot(t *testing.T) {
 	ofMain := [][]string{{"runs"}, {"why", "t"}, {"show"}, {"tasks"}, {"approvals"}, {"cost"}, {"audit"}, {"audit", "verify"}, {"status"}}
 	for _, c := range []struct {
 		name   string
-		damage func(d *daemon, other string)
+		damage func(d *instance, other string)
 		says   []string // in the one sentence
 		flags  []string
 		all    bool       // try every verb
 		blind  [][]string // verbs that would show what is gone as nothing
 	}{
-		{"U1 policy database gone", func(d *daemon, _ string) { d.remove("task_policies.db") },
+		{"U1 policy database gone", func(d *instance, _ string) { d.remove("task_policies.db") },
 			[]string{"policy database", "task_policies.db is missing", "policy changes missing", "--new-policy"}, []string{"--new-policy"}, true, ofPolicy},
-		{"U1 policy database empty", func(d *daemon, _ string) { d.remove("task_policies.db"); truncate(d, "task_policies.db") },
+		{"U1 policy database empty", func(d *instance, _ string) { d.remove("task_policies.db"); truncate(d, "task_policies.db") },
 			[]string{"task_policies.db is missing", "--new-policy"}, []string{"--new-policy"}, false, ofPolicy},
-		{"U1 main database gone", func(d *daemon, _ string) { d.remove("runnerd.db") },
+		{"U1 main database gone", func(d *instance, _ string) { d.remove("runnerd.db") },
 			[]string{"runnerd.db is missing", "2 runs", "2 receipts", "--new-main"}, []string{"--new-main"}, true, ofMain},
-		{"U1 main database empty", func(d *daemon, _ string) { d.remove("runnerd.db"); truncate(d, "runnerd.db") },
+		{"U1 main database empty", func(d *instance, _ string) { d.remove("runnerd.db"); truncate(d, "runnerd.db") },
 			[]string{"runnerd.db is missing", "2 runs", "--new-main"}, []string{"--new-main"}, false, ofMain},
-		{"U1 both gone", func(d *daemon, _ string) { d.remove("runnerd.db"); d.remove("task_policies.db") },
+		{"U1 both gone", func(d *instance, _ string) { d.remove("runnerd.db"); d.remove("task_policies.db") },
 			[]string{"both databases are missing", "2 runs", "policy changes", "--new-main --new-policy"}, []string{"--new-main", "--new-policy"}, false, nil},
-		{"U1 policy database of another", func(d *daemon, other string) { d.remove("task_policies.db"); bring(d, other, "task_policies.db") },
+		{"U1 policy database of another", func(d *instance, other string) { d.remove("task_policies.db"); bring(d, other, "task_policies.db") },
 			[]string{"not of each other", "--accept-databases"}, []string{"--accept-databases"}, false, nil},
-		{"U1 main database of another", func(d *daemon, other string) { d.remove("runnerd.db"); bring(d, other, "runnerd.db") },
+		{"U1 main database of another", func(d *instance, other string) { d.remove("runnerd.db"); bring(d, other, "runnerd.db") },
 			[]string{"not of each other", "--accept-databases"}, []string{"--accept-databases"}, false, nil},
-		{"U6 both of another", func(d *daemon, other string) {
+		{"U6 both of another", func(d *instance, other string) {
 			for _, name := range []string{"runnerd.db", "task_policies.db"} {
 				d.remove(name)
 				bring(d, other, name)
 			}
 		}, []string{"not those that the state directory was last used with", "--accept-databases"}, []string{"--accept-databases"}, false, nil},
-		{"U17 older main database", func(d *daemon, _ string) {
+		{"U17 older main database", func(d *instance, _ string) {
 			old := d.t.TempDir()
 			d.copyTo(old, "runnerd.db")
 			d.again(2)
 			d.remove("runnerd.db")
 			bring(d, old, "runnerd.db")
 		}, []string{"runnerd.db is older than the policy database remembers", "2 runs", "--accept-databases"}, []string{"--accept-databases"}, true, [][]string{{"audit", "verify"}}},
-		{"U17 older policy database", func(d *daemon, _ string) {
+		{"U17 older policy database", func(d *instance, _ string) {
 			old := d.t.TempDir()
 			d.copyTo(old, "task_policies.db")
 			d.set(`deny=["gated/other"]`)
 			d.remove("task_policies.db")
 			bring(d, old, "task_policies.db")
 		}, []string{"task_policies.db is older than the main database remembers", "1 policy change missing", "--accept-databases"}, []string{"--accept-databases"}, false, nil},
-		{"U17 both older", func(d *daemon, _ string) {
+		{"U17 both older", func(d *instance, _ string) {
 			old := d.t.TempDir()
 			d.copyTo(old, "runnerd.db", "task_policies.db")
 			d.again(1)
@@ -227,20 +230,20 @@ func TestStartRefusesAPartnerThatIsNot(t *testing.T) {
 	}
 }
 
-func truncate(d *daemon, name string) {
+func truncate(d *instance, name string) {
 	if err := os.WriteFile(d.state(name), nil, 0o600); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func bring(d *daemon, from, name string) {
+func bring(d *instance, from, name string) {
 	data, err := os.ReadFile(filepath.Join(from, name))
 	if err := errors.Join(err, os.WriteFile(d.state(name), data, 0o600)); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func (d *daemon) again(n int) {
+func (d *instance) again(n int) {
 	d.t.Helper()
 	for range n {
 		if out, errw, code := d.command("run", "t"); code != 0 {
@@ -272,13 +275,13 @@ func listing(t *testing.T, dir string) string {
 func TestLostLogIsNoticed(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		lose func(d *daemon)
+		lose func(d *instance)
 		says []string
 	}{
-		{"U18 main log gone", func(d *daemon) { _ = os.Remove(d.state("runnerd.db-wal")) }, []string{"runnerd.db", "3 runs"}},
-		{"U18 main log garbage", func(d *daemon) { garbage(d, "runnerd.db-wal") }, []string{"runnerd.db", "3 runs"}},
-		{"U18 policy log gone", func(d *daemon) { _ = os.Remove(d.state("task_policies.db-wal")) }, []string{"task_policies.db", "policy change"}},
-		{"U18 both logs gone", func(d *daemon) {
+		{"U18 main log gone", func(d *instance) { _ = os.Remove(d.state("runnerd.db-wal")) }, []string{"runnerd.db", "3 runs"}},
+		{"U18 main log garbage", func(d *instance) { garbage(d, "runnerd.db-wal") }, []string{"runnerd.db", "3 runs"}},
+		{"U18 policy log gone", func(d *instance) { _ = os.Remove(d.state("task_policies.db-wal")) }, []string{"task_policies.db", "policy change"}},
+		{"U18 both logs gone", func(d *instance) {
 			_ = os.Remove(d.state("runnerd.db-wal"))
 			_ = os.Remove(d.state("task_policies.db-wal"))
 		}, []string{"runnerd.db", "3 runs"}},
@@ -291,12 +294,12 @@ func TestLostLogIsNoticed(t *testing.T) {
 			d.again(3)
 			d.set(`deny=["gated/other"]`)
 			var note string
-			until(t, "the state directory was noted after the change", func() bool {
+			daemontest.Until(t, "the state directory was noted after the change", func() bool {
 				data, _ := os.ReadFile(d.state("runnerd.lock"))
 				now := strings.TrimSpace(string(data))
 				settled := now == note && strings.Contains(now, `"runs":4`)
 				if note = now; !settled {
-					time.Sleep(2 * notePause) // for the next note, if one is due
+					time.Sleep(2 * daemon.NotePause) // for the next note, if one is due
 				}
 				return settled
 			})
@@ -316,7 +319,7 @@ func TestLostLogIsNoticed(t *testing.T) {
 	}
 }
 
-func garbage(d *daemon, name string) {
+func garbage(d *instance, name string) {
 	if err := os.WriteFile(d.state(name), []byte(strings.Repeat("no log ", 10000)), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
@@ -379,7 +382,7 @@ func TestDatabaseRemovedUnderADaemon(t *testing.T) {
 			d := newDaemon(t, files)
 			p := d.start()
 			p.ready()
-			until(t, "calls arrive", func() bool { return len(d.calls("look")) > 0 })
+			daemontest.Until(t, "calls arrive", func() bool { return len(d.calls("look")) > 0 })
 			d.remove(name)
 			p.logs("was removed while runnerd works with it")
 			n := len(d.calls("look"))

@@ -124,11 +124,11 @@ func (a *app) pausable(ctx context.Context, id string, all bool) (string, error)
 	if a.live(ctx) != nil {
 		return id, nil // it knows its tasks, whatever became of their files
 	}
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return "", err
 	}
-	if _, err := i.task(id); err != nil {
+	if _, err := i.Task(id); err != nil {
 		return "", err
 	}
 	return id, nil
@@ -140,7 +140,7 @@ func (a *app) writing(ctx context.Context, write func(*db.DB) error) error {
 	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}
-	if err := a.together(ctx, sqldb.Look); err != nil {
+	if err := a.Together(ctx, sqldb.Look); err != nil {
 		return err
 	}
 	main, err := db.Open(ctx, db.Options{DSN: a.Database})

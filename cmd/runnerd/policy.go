@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/policy"
 	"runnerd/task"
 	"runnerd/taskpolicy"
@@ -56,19 +57,19 @@ func changed(t time.Time) string {
 // policyOf shows a task's fields: as the daemon has them, else as the policy
 // database has them with the files as they are now.
 func (a *app) policyOf(ctx context.Context, id string) (map[string]taskpolicy.Field, error) {
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := i.task(id); err != nil {
-		return nil, errors.Join(err, i.close())
+	if _, err := i.Task(id); err != nil {
+		return nil, errors.Join(err, i.Close())
 	}
-	rules, err := i.effective(ctx)
+	rules, err := i.Effective(ctx)
 	if err != nil {
-		return nil, errors.Join(err, i.close())
+		return nil, errors.Join(err, i.Close())
 	}
 	fields, err := rules.Show(ctx, policy.ScopeTask, id)
-	return fields, errors.Join(err, i.close())
+	return fields, errors.Join(err, i.Close())
 }
 
 type policySetCmd struct {
@@ -97,7 +98,7 @@ func (c policySetCmd) Run(ctx context.Context, a *app) error {
 // known refuses lists that name a connector that there is not: the database would
 // drop it, which a person who mistyped it does not expect.
 func (a *app) known(ctx context.Context, lists ...json.RawMessage) error {
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,8 +108,8 @@ func (a *app) known(ctx context.Context, lists ...json.RawMessage) error {
 			continue // absent, or refused with more words where it is written
 		}
 		for _, name := range names {
-			if _, ok := i.set.Connectors[name]; !ok && len(i.set.Connectors) > 0 {
-				return noConnector(i.set, name)
+			if _, ok := i.Set.Connectors[name]; !ok && len(i.Set.Connectors) > 0 {
+				return noConnector(i.Set, name)
 			}
 		}
 	}
@@ -146,11 +147,11 @@ func (a *app) patchTask(ctx context.Context, id string, patch map[string]json.Ra
 
 // override writes the override layer with no daemon running.
 func (a *app) override(ctx context.Context, scope policy.Scope, id string, patch map[string]json.RawMessage) error {
-	return a.asDaemon(ctx, func(h *house) error {
-		if err := h.reload(ctx); err != nil {
+	return a.asDaemon(ctx, func(d *daemon.Daemon) error {
+		if err := d.Reload(ctx); err != nil {
 			return err
 		}
-		warnings, err := h.rules.Set(ctx, taskpolicy.Change{Scope: scope, ID: id, Patch: patch, By: caller()})
+		warnings, err := d.Rules().Set(ctx, taskpolicy.Change{Scope: scope, ID: id, Patch: patch, By: caller()})
 		for _, w := range warnings {
 			text.Fprintf(a.err, "warning: %s\n", w)
 		}
@@ -174,7 +175,7 @@ func (c policyHistoryCmd) Run(ctx context.Context, a *app) error {
 		filter.Scope, filter.ID = policy.ScopeTask, c.Task
 	}
 	var list []taskpolicy.HistoryEntry
-	err := a.readingPolicy(ctx, func(rules *taskpolicy.Store) (err error) {
+	err := a.ReadingPolicy(ctx, func(rules *taskpolicy.Store) (err error) {
 		list, err = rules.History(ctx, filter)
 		return err
 	})
@@ -249,18 +250,18 @@ func (c sessionConnectorsCmd) view(ctx context.Context, a *app) (control.Connect
 		v, err := client.SessionConnectors(ctx, c.Session)
 		return v, remote(err)
 	}
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return control.ConnectorsView{}, err
 	}
-	t, err := i.task(c.Session)
+	t, err := i.Task(c.Session)
 	if err != nil {
-		return control.ConnectorsView{}, errors.Join(err, i.close())
+		return control.ConnectorsView{}, errors.Join(err, i.Close())
 	}
-	rules, err := i.effective(ctx)
+	rules, err := i.Effective(ctx)
 	if err != nil {
-		return control.ConnectorsView{}, errors.Join(err, i.close())
+		return control.ConnectorsView{}, errors.Join(err, i.Close())
 	}
 	reach, err := rules.Reachability(ctx, policy.ScopeSession, c.Session, t.Task.Project)
-	return control.ConnectorsView{Reachability: reach}, errors.Join(err, i.close())
+	return control.ConnectorsView{Reachability: reach}, errors.Join(err, i.Close())
 }

@@ -55,8 +55,8 @@ func (p *printer) paintRaw(code string, s text.Raw) text.Raw {
 	return "\x1b[" + text.Raw(code) + "m" + s + "\x1b[0m"
 }
 
-// messages prints what is newer than what was printed before.
-func (p *printer) messages(msgs []task.Message, receipts []task.Receipt) {
+// Messages prints what is newer than what was printed before.
+func (p *printer) Messages(msgs []task.Message, receipts []task.Receipt) {
 	for i := range msgs {
 		if m := &msgs[i]; m.Seq > p.shown {
 			p.message(m, msgs, receipts)
@@ -142,13 +142,13 @@ func (p *printer) text(s string, indent int) text.Raw {
 	return text.Raw(text.Indent(s, indent))
 }
 
-// retry says that a run goes on later, and why.
-func (p *printer) retry(at time.Time, reason string) {
+// Retry says that a run goes on later, and why.
+func (p *printer) Retry(at time.Time, reason string) {
 	text.Fprintf(p.w, "retry at %s: %s\n", at.In(p.zone).Format(time.TimeOnly), reason)
 }
 
-// trying says, once each, what a run under way is at: a model that is asked again.
-func (p *printer) trying(e task.Execution, reason string) {
+// Trying says, once each, what a run under way is at: a model that is asked again.
+func (p *printer) Trying(e task.Execution, reason string) {
 	if e == task.Running && reason != "" && reason != p.tried {
 		text.Fprintf(p.w, "            %s\n", reason)
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -74,7 +75,7 @@ func newReader(t *testing.T, host string) *reader {
 		t.Fatal(err)
 	}
 	r := &reader{t: t, home: t.TempDir(), bin: bin, host: host, at: t.TempDir()}
-	must(t, os.Symlink(bin, filepath.Join(r.at, "runnerd")))
+	daemontest.Must(t, os.Symlink(bin, filepath.Join(r.at, "runnerd")))
 	return r
 }
 
@@ -83,7 +84,7 @@ func (r *reader) path(name string) string { return strings.Replace(name, "~", r.
 func (r *reader) write(b told) {
 	r.t.Helper()
 	text := regexp.MustCompile(`base_url: \S+?(/v1)?\n`).ReplaceAllString(b.text, "base_url: "+r.host+"$1\n")
-	must(r.t, os.MkdirAll(filepath.Dir(r.path(b.file)), 0o755), os.WriteFile(r.path(b.file), []byte(text), 0o644))
+	daemontest.Must(r.t, os.MkdirAll(filepath.Dir(r.path(b.file)), 0o755), os.WriteFile(r.path(b.file), []byte(text), 0o644))
 }
 
 // types has a shell take a line, as the page shows it.
@@ -131,12 +132,12 @@ func (r *reader) serves(line string) {
 	r.t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "exec "+line)
 	cmd.Env = []string{"HOME=" + r.home, "PATH=" + r.at + ":" + os.Getenv("PATH"), "RUNNERD_TIMEZONE=Europe/Berlin"}
-	must(r.t, cmd.Start())
-	until(r.t, "the daemon answers", func() bool {
+	daemontest.Must(r.t, cmd.Start())
+	daemontest.Until(r.t, "the daemon answers", func() bool {
 		_, code := r.types("runnerd status --json | grep -q '\"running\": true'", "")
 		return code == task.ExitOK
 	})
-	must(r.t, cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
+	daemontest.Must(r.t, cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
 }
 
 // assistant is a model host that does what the page's task asks for: it reads, warns
@@ -213,7 +214,7 @@ func TestReadmeFirstTask(t *testing.T) {
 			if err != nil || !strings.Contains(string(text), "91 %") {
 				t.Errorf("%s: %q, %v", warning, text, err)
 			}
-			must(t, os.Remove(warning))
+			daemontest.Must(t, os.Remove(warning))
 			r.follow("Rehearsals", func(told) bool { return false })
 			if text, err := os.ReadFile(warning); err != nil || !strings.Contains(string(text), "91 %") {
 				t.Errorf("rehearsed: %q, %v", text, err)

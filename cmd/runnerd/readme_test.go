@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"runnerd/daemon"
 	"runnerd/llm/scripted"
 )
 
@@ -19,7 +20,7 @@ func TestReadmeNamesEveryVariable(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n## ")
 	told := regexp.MustCompile(`RUNNERD_[A-Z_]+`).FindAllString(table, -1)
 	var read []string
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Settings]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[daemon.Settings]()) {
 		name, _, _ := strings.Cut(f.Tag.Get("env"), ",")
 		read = append(read, "RUNNERD_"+name)
 	}

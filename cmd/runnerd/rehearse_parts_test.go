@@ -20,7 +20,7 @@ import (
 // stage is a daemon's files with one task that writes, delivers, pings, has limits per
 // day and tells somebody of failures.
 type stage struct {
-	*daemon
+	*instance
 	desk    string
 	pings   atomic.Int64
 	pages   string // written by the command that is told of troubles
@@ -33,7 +33,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{desk: desk, pages: filepath.Join(desk, "pages"), results: filepath.Join(desk, "results")}
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { s.pings.Add(1) }))
 	t.Cleanup(server.Close)
-	s.daemon = newDaemon(t, map[string]string{
+	s.instance = newDaemon(t, map[string]string{
 		"connectors.yaml": "mcpServers:\n  files: {builtin: files, root: " + desk + "}\n",
 		"runnerd.yaml":    "notify:\n  - {to: command, command: [/usr/bin/tee, -a, " + s.pages + "]}\n",
 		"s.yaml":          "loop: last\nturns:\n  - {say: The real model speaks., usage: {input: 5, output: 5}}\n",

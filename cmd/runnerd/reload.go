@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/text"
 )
 
@@ -40,8 +41,8 @@ func (c reloadCmd) view(ctx context.Context, a *app) (v control.ReloadView, err 
 	if !c.Empty {
 		return v, usage("no daemon runs, and its start reads every file; `runnerd check` looks at them")
 	}
-	err = a.asDaemon(ctx, func(h *house) error {
-		v, err = h.reloadView(ctx, true)
+	err = a.asDaemon(ctx, func(d *daemon.Daemon) error {
+		v, err = d.ReloadView(ctx, true)
 		return err
 	})
 	return v, err

@@ -74,7 +74,7 @@ func (a *app) zoneOf(ctx context.Context, client *control.Client, id string) *ti
 
 // ownZone is the daemon's zone as far as it can be told from here.
 func (a *app) ownZone() *time.Location {
-	if zone, err := a.zone(a.getenv); err == nil {
+	if zone, err := a.Zone(); err == nil {
 		return zone
 	}
 	return time.Local
@@ -127,7 +127,7 @@ func (a *app) follow(ctx context.Context, client *control.Client, id string, p *
 		case db.EventMessage:
 			if e.Message != nil {
 				msgs = append(msgs, *e.Message)
-				p.messages(msgs, receipts)
+				p.Messages(msgs, receipts)
 			}
 		case db.EventRun:
 			if e.RunRow != nil {
@@ -136,9 +136,9 @@ func (a *app) follow(ctx context.Context, client *control.Client, id string, p *
 			// An event shows the run as it is now: each attempt is told of once.
 			if last.Execution == task.Queued && last.Attempt > told && last.Reason != "" && last.NotBefore != nil {
 				told = last.Attempt
-				p.retry(*last.NotBefore, last.Reason)
+				p.Retry(*last.NotBefore, last.Reason)
 			}
-			p.trying(last.Execution, last.Reason)
+			p.Trying(last.Execution, last.Reason)
 			if rests(task.Execution(e.Ref)) && last.ID != "" && last.Execution == task.Execution(e.Ref) {
 				return rested
 			}
@@ -257,7 +257,7 @@ func (t *tail) event(e control.Event) {
 	}
 	switch {
 	case e.Message != nil:
-		p.messages([]task.Message{*e.Message}, ofRun(t.receipts, e.Run))
+		p.Messages([]task.Message{*e.Message}, ofRun(t.receipts, e.Run))
 	case e.RunRow != nil && task.Execution(e.Ref).Finished():
 		p.endRow(*e.RunRow)
 		delete(t.printers, e.Run)

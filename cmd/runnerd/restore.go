@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"runnerd/daemon"
 	"runnerd/db"
 	"runnerd/sqldb"
 	"runnerd/taskpolicy"
@@ -39,8 +40,8 @@ func (c restoreCmd) Run(ctx context.Context, a *app) (err error) {
 	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}
-	var held stack
-	defer func() { err = errors.Join(err, held.close()) }()
+	var held daemon.Stack
+	defer func() { err = errors.Join(err, held.Close()) }()
 	lock, err := a.takeBoth(ctx, &held)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (c restoreCmd) Run(ctx context.Context, a *app) (err error) {
 	if err := lock.Remember(known); err != nil {
 		return fmt.Errorf("note the databases in the state directory: %w", err)
 	}
-	if err := os.Remove(restoreMark(a.StateDir)); err != nil {
+	if err := os.Remove(daemon.RestoreMark(a.StateDir)); err != nil {
 		return fmt.Errorf("take the mark of a restore away: %w", err)
 	}
 	text.Fprintf(a.out, "restored  %s of %s: %d runs, %d policy changes\n", c.Dir, m.At.Format(time.RFC3339), known.Main.Marks.Runs, known.Policy.Marks.Changes)
@@ -67,18 +68,18 @@ func (c restoreCmd) Run(ctx context.Context, a *app) (err error) {
 }
 
 // takeBoth holds the state directory and both databases, so that no daemon lives.
-func (a *app) takeBoth(ctx context.Context, held *stack) (*sqldb.Lock, error) {
+func (a *app) takeBoth(ctx context.Context, held *daemon.Stack) (*sqldb.Lock, error) {
 	lock, err := sqldb.LockState(a.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	held.push("state lock", lock.Close)
+	held.Push("state lock", lock.Close)
 	for dsn, role := range map[string]sqldb.Role{a.Database: sqldb.Main, a.PolicyDatabase: sqldb.Policy} {
 		hold, err := sqldb.Take(ctx, dsn, role)
 		if err != nil {
 			return nil, err
 		}
-		held.push("hold of the "+string(role), hold.Close)
+		held.Push("hold of the "+string(role), hold.Close)
 	}
 	return lock, nil
 }
@@ -135,11 +136,11 @@ func (c restoreCmd) prepare(ctx context.Context, a *app, m manifest) (known sqld
 			return known, fmt.Errorf("copy the backup: %w", err)
 		}
 	}
-	copies := Settings{Database: a.Database + preparing, PolicyDatabase: a.PolicyDatabase + preparing}
+	copies := daemon.Settings{Database: a.Database + preparing, PolicyDatabase: a.PolicyDatabase + preparing}
 	all := func(ctx context.Context, dsn string, k sqldb.Kind) (sqldb.State, error) {
 		return sqldb.LookWhole(ctx, dsn, k, slow)
 	}
-	if _, err := judge(ctx, copies, all, sqldb.Memory{Main: sqldb.Seen{ID: m.Main.ID}, Policy: sqldb.Seen{ID: m.Policy.ID}}, sqldb.Consent{}); err != nil {
+	if _, err := daemon.Judge(ctx, copies, all, sqldb.Memory{Main: sqldb.Seen{ID: m.Main.ID}, Policy: sqldb.Seen{ID: m.Policy.ID}}, sqldb.Consent{}); err != nil {
 		var apart *sqldb.PartnerError
 		if errors.As(err, &apart) {
 			return known, usage("the backup is of no use, nothing was changed: %s", apart.Problem)
@@ -193,25 +194,13 @@ func verify(ctx context.Context, main *db.DB, rules *taskpolicy.Store) error {
 
 func seen(s sqldb.State, err error) (sqldb.Seen, error) { return s.Seen(), err }
 
-// restoreMark is the file that says that a restore is under way, and from where.
-func restoreMark(stateDir string) string { return filepath.Join(stateDir, "restore.unfinished") }
-
-// cutRestore tells whether a restore was cut off, and from where it was.
-func cutRestore(stateDir string) (from string, cut bool) {
-	if stateDir == "" {
-		return "", false
-	}
-	data, err := os.ReadFile(restoreMark(stateDir))
-	return string(data), err == nil
-}
-
 // putInPlace sets aside what is there, with its logs, and renames the copies. It
 // returns what was set aside under which names.
 func (a *app) putInPlace(from string) (names []string, err error) {
-	if err := sqldb.WriteFile(restoreMark(a.StateDir), from); err != nil {
+	if err := sqldb.WriteFile(daemon.RestoreMark(a.StateDir), from); err != nil {
 		return nil, err
 	}
-	suffix := aside(time.Now())
+	suffix := daemon.Aside(time.Now())
 	for _, place := range []string{a.Database, a.PolicyDatabase} {
 		moved, err := sqldb.SetAside(place, suffix)
 		names = append(names, moved...)

@@ -11,7 +11,7 @@ import (
 )
 
 // backup makes one and returns its directory.
-func (d *daemon) backup() string {
+func (d *instance) backup() string {
 	d.t.Helper()
 	dir := filepath.Join(d.t.TempDir(), "backup")
 	if out, errw, code := d.command("backup", dir); code != 0 {
@@ -22,7 +22,7 @@ func (d *daemon) backup() string {
 
 // killedAfter is a daemon with a backup of n runs, that ran more and was killed, so
 // that logs were left behind.
-func killedAfter(t *testing.T, n, more int) (d *daemon, backup string) {
+func killedAfter(t *testing.T, n, more int) (d *instance, backup string) {
 	d = ran(t, n)
 	backup = d.backup()
 	p := d.start()

@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"runnerd/db"
+	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
 
@@ -45,7 +46,7 @@ func TestScripts(t *testing.T) {
 // eventually asks again until the other process has got there.
 func eventually(ts *testscript.TestScript, what string, there func() (bool, error)) {
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(daemontest.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		ok := false
 		if ok, err = there(); ok {
 			return

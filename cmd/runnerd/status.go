@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/db"
 	"runnerd/sqldb"
 	"runnerd/task"
@@ -34,39 +35,39 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 	if client := a.live(ctx); client != nil {
 		return client.Status(ctx)
 	}
-	i, err := a.inspect(ctx)
+	i, err := a.Inspect(ctx)
 	if err != nil {
 		return control.StatusView{}, err
 	}
-	zone, from, err := a.findZone(a.getenv)
+	zone, from, err := a.FindZone()
 	if err != nil {
 		return control.StatusView{}, &exit{task.ExitUsage, err}
 	}
 	v := control.StatusView{
-		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: i.problems(),
+		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: i.Problems(),
 		Active: []control.RunRow{}, Trouble: []control.RunRow{},
 	}
-	if i.set.Away != nil {
-		v.Problems = append(v.Problems, i.set.Away.Error())
+	if i.Set.Away != nil {
+		v.Problems = append(v.Problems, i.Set.Away.Error())
 	}
-	if err := a.together(ctx, sqldb.Look); err != nil {
+	if err := a.Together(ctx, sqldb.Look); err != nil {
 		v.Problems = append(v.Problems, err.Error())
 	}
 	v.Tasks, err = a.taskRows(ctx, i)
-	if apart(err) != nil {
+	if daemon.Apart(err) != nil {
 		return v, nil // it is one of the problems
 	}
 	if err != nil {
 		return v, err
 	}
-	return v, a.reading(ctx, func(main *db.DB) error {
+	return v, a.Reading(ctx, func(main *db.DB) error {
 		active, err := main.Runs(ctx, db.RunFilter{Active: true})
 		last, lerr := main.LastRuns(ctx)
 		stats, serr := main.Stats(ctx)
 		pauses, perr := main.Pauses(ctx)
 		v.Paused = control.PausedAll(pauses)
 		v.Active, v.PendingApprovals = control.NewRunRows(active), int(stats.PendingApprovals)
-		for _, id := range i.set.TaskIDs() {
+		for _, id := range i.Set.TaskIDs() {
 			if r, ok := last[id]; ok && r.Execution.Finished() && r.Status() != task.StatusOK {
 				v.Trouble = append(v.Trouble, control.NewRunRow(r))
 			}

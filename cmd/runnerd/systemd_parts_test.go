@@ -15,6 +15,7 @@ import (
 	"github.com/uptrace/bun/driver/sqliteshim"
 	"golang.org/x/sys/unix"
 
+	"runnerd/internal/daemontest"
 	"runnerd/sqldb"
 	"runnerd/task"
 )
@@ -77,7 +78,7 @@ func TestServiceManager(t *testing.T) {
 	m.hears("WATCHDOG=1")
 
 	free := locked(t, d.a.Database)
-	until(t, "the daemon says that it is unhealthy", func() bool {
+	daemontest.Until(t, "the daemon says that it is unhealthy", func() bool {
 		select {
 		case text := <-m.heard:
 			return strings.HasPrefix(text, "STATUS=unhealthy: ")
@@ -101,7 +102,7 @@ func TestServiceManager(t *testing.T) {
 	if got := m.hears("READY=1"); got["STATUS"] != "2 tasks, 1 connectors, 0 problems in files" {
 		t.Errorf("after the reload READY came with status %q", got["STATUS"])
 	}
-	until(t, "the new task runs", func() bool { return len(d.runs("new")) > 0 })
+	daemontest.Until(t, "the new task runs", func() bool { return len(d.runs("new")) > 0 })
 
 	p.signal(syscall.SIGTERM)
 	m.hears("STOPPING=1")
@@ -161,7 +162,7 @@ func TestDrain(t *testing.T) {
 			t.Parallel()
 			d, m := newDaemon(t, waiting(c.tool)), newManager(t)
 			p := d.start("NOTIFY_SOCKET="+m.path, "RUNNERD_SHUTDOWN_GRACE="+c.grace)
-			until(t, "a call is under way", func() bool { return len(d.calls(c.tool)) > 0 })
+			daemontest.Until(t, "a call is under way", func() bool { return len(d.calls(c.tool)) > 0 })
 			p.signal(syscall.SIGTERM)
 			m.hears("STOPPING=1")
 			if c.open {
@@ -200,12 +201,12 @@ func TestDrain(t *testing.T) {
 
 // resumes starts the daemon again: the same run goes on, in the same attempt (A7: an
 // orderly stop is none), to its end. Its task has no schedule any more, so that it is the only one.
-func resumes(t *testing.T, d *daemon, run task.Run, want task.Status) {
+func resumes(t *testing.T, d *instance, run task.Run, want task.Status) {
 	t.Helper()
 	d.open()
 	edit(t, filepath.Join(d.a.ConfigDir, "tasks/slow.yaml"), "schedule: every 1s\n", "")
 	p := d.start()
-	until(t, "the run has ended", func() bool { return d.runs("slow")[0].Execution.Finished() })
+	daemontest.Until(t, "the run has ended", func() bool { return d.runs("slow")[0].Execution.Finished() })
 	p.stop()
 	runs := d.runs("slow")
 	if len(runs) != 1 || runs[0].ID != run.ID || runs[0].Attempt != run.Attempt || runs[0].Status() != want {
@@ -223,7 +224,7 @@ func TestStopWhileStarting(t *testing.T) {
 	d.write("tasks/other.yaml", "prompt: A new revision must be stored.\n")
 	free := locked(t, d.a.Database)
 	p := d.start("NOTIFY_SOCKET=" + m.path)
-	until(t, "the daemon holds the state directory", func() bool {
+	daemontest.Until(t, "the daemon holds the state directory", func() bool {
 		held, err := sqldb.Holder(d.a.StateDir)
 		return err == nil && held != nil && held.PID == p.cmd.Process.Pid
 	})

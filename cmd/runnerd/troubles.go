@@ -20,7 +20,7 @@ type troubled struct {
 // openTroubles reads them from the database; who may not read that is shown none.
 func (a *app) openTroubles(ctx context.Context) []task.Trouble {
 	list := []task.Trouble{}
-	err := a.reading(ctx, func(main *db.DB) error {
+	err := a.Reading(ctx, func(main *db.DB) error {
 		open, err := main.OpenTroubles(ctx)
 		list = append(list, open...)
 		return err

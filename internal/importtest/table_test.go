@@ -8,12 +8,14 @@ type row struct {
 	may []string
 }
 
-// everything is the permission of the one package that wires the others.
+// everything is the permission of the daemon, which wires the others, and of the
+// program around it.
 const everything = "*"
 
 // packages is the table of DESIGN, section 3. A path is relative to the module.
 var packages = map[string]row{
-	"cmd/runnerd":       {"flags, signals, wiring, exit codes, printing", []string{everything}},
+	"cmd/runnerd":       {"flags, verbs, printing, exit codes", []string{everything}},
+	"daemon":            {"opens and wires the parts, and is their life", []string{everything}},
 	"task":              {"the vocabulary", nil},
 	"text":              {"one line, cut, escape for terminals", nil},
 	"config":            {"files to validated structs with positions in every error", []string{"task", "policy"}},
@@ -46,6 +48,7 @@ var packages = map[string]row{
 	"internal/attack":      {"attack scenarios against the whole loop; tests alone", nil},
 	"internal/bench":       {"measures the daemon as it runs", []string{"task", "policy", "taskpolicy", "connector", "db"}},
 	"internal/conformance": {"holds the official MCP suite against our client", []string{"task", "connector", "internal/npmtest"}},
+	"internal/daemontest":  {"what tests of the daemon share", nil},
 	"internal/importtest":  {"this test", nil},
 	"internal/looptest":    {"a whole loop over real stores, for tests", []string{everything}},
 	"internal/npmtest":     {"finds the npm programs that tests talk to", nil},
@@ -87,8 +90,12 @@ var exceptions = map[string]map[string]string{
 	},
 	"cmd/runnerd": {
 		"os.MkdirAll":  "the state and cache directories themselves",
+		"os.MkdirTemp": "a directory of one's own for demo",
+	},
+	"daemon": {
+		"os.MkdirAll":  "the state and cache directories themselves",
 		"os.Chmod":     "what the daemon itself lives from, in the state directory",
-		"os.MkdirTemp": "a directory of one's own for demo, and for check's copy of the policy",
+		"os.MkdirTemp": "a directory of one's own for check's copy of the policy",
 	},
 	"config": {
 		"os.OpenFile": "read only: credentials", "os.OpenRoot": "read only: the config directory",
@@ -120,13 +127,13 @@ var libraries = map[string][]string{
 	"github.com/gowebpki/jcs":                  {"policy"},
 	"github.com/jackc/pgx/v5":                  {"sqldb", "db", "taskpolicy"},
 	"github.com/landlock-lsm/go-landlock":      {"procgroup"},
-	"github.com/modelcontextprotocol/go-sdk":   {"connector", "builtin", "internal/looptest"},
+	"github.com/modelcontextprotocol/go-sdk":   {"daemon", "connector", "builtin", "internal/looptest"},
 	"github.com/nicholas-fedor/shoutrrr":       {"deliver"},
-	"github.com/prometheus/client_golang":      {"control"},
+	"github.com/prometheus/client_golang":      {"daemon", "control"},
 	"github.com/robfig/cron/v3":                {"scheduler"},
-	"github.com/rs/xid":                        {}, // run ids
+	"github.com/rs/xid":                        {"daemon"}, // run ids
 	"github.com/santhosh-tekuri/jsonschema/v6": {"config", "policy", "agentloop"},
-	"github.com/sethvargo/go-envconfig":        {},
+	"github.com/sethvargo/go-envconfig":        {"daemon"},
 	"github.com/tmaxmax/go-sse":                {"control"},
 	"github.com/uptrace/bun":                   {"sqldb", "db", "taskpolicy"},
 	"go.uber.org/zap":                          {anyone},
