@@ -107,7 +107,7 @@ func (c *care) see(set *config.Set, wrong []config.Problem) {
 	})
 }
 
-// minded is a runner after each of whose runs the house looks at what became of
+// minded is a runner after each of whose runs the daemon looks at what became of
 // it.
 type minded struct {
 	dispatch.Runner
@@ -291,7 +291,7 @@ func (d *Daemon) connectorNotice(id, text string) {
 	d.care.board.Connector(id, text == worksAgain, text)
 }
 
-// DeliverNow delivers what a run in the foreground owes and pings, and answers
+// DeliverNow delivers what a run in the foreground owes and pings, and returns
 // the run as it stands then. It is for a process in which the daemon's parts do
 // not run, before the exit code is known.
 func (d *Daemon) DeliverNow(ctx context.Context, run task.Run) (task.Run, error) {

@@ -1,3 +1,17 @@
+// Package daemon is the daemon itself: it opens the parts, wires them and is their
+// life. The program around it adds verbs, printing and exit codes.
+//
+//	New      takes the state directory and both databases, which must belong to one
+//	         another, and builds connectors, models, the loop, workers and the clock.
+//	Reload   reads the files and puts what is good into force: databases first, then
+//	         the parts. The last good revision of a broken file stays.
+//	Run      starts the parts, recovers what a crash left behind, says READY, and then
+//	         follows edits and signals: SIGHUP reads again, SIGTERM ends.
+//	Close    gives everything back, last opened first.
+//
+// A run in the foreground is New, Reload, Recover, NewManual, Finish and DeliverNow,
+// with nothing started. Inspect looks at the files and databases and changes nothing;
+// its Check and the daemon's own reports come from the same functions.
 package daemon
 
 import (

@@ -177,7 +177,7 @@ func noteServer(do func()) func(context.Context, task.Connector) (mcp.Transport,
 	}
 }
 
-// openTest opens a house with its files in force; it is closed with the test.
+// openTest opens a daemon with its files in force; it is closed with the test.
 func openTest(t *testing.T, a *Options) *Daemon {
 	t.Helper()
 	h, err := New(t.Context(), *a)

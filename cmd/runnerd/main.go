@@ -1,7 +1,7 @@
 // Command runnerd runs LLM agents on a schedule, unattended.
 //
-// This package is the wiring: flags, signals, exit codes, printing. Rules live in
-// the packages beside it.
+// This package is flags, verbs, printing and exit codes. The daemon is in package
+// daemon; rules live in the packages beside it.
 package main
 
 import (
