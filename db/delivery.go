@@ -152,6 +152,7 @@ func (d *DB) FinishDelivery(ctx context.Context, runID string, state task.Delive
 }
 
 // Untried counts the destinations of a finished run whose first attempt is not over.
+// Where all are settled and the run has yet to say so, that is one more step to wait for.
 func (d *DB) Untried(ctx context.Context, run task.Run) (n int, err error) {
 	if run.Delivery != task.DeliveryPending || !run.Execution.Finished() {
 		return 0, nil
@@ -165,10 +166,17 @@ func (d *DB) Untried(ctx context.Context, run task.Run) (n int, err error) {
 		return 0, wrap("read destinations of run "+run.ID, err)
 	}
 	list, err := d.Deliveries(ctx, run.ID)
+	settled := 0
 	for _, rec := range list {
+		if rec.State.Settled() {
+			settled++
+		}
 		if rec.State.Settled() || rec.Missed() || rec.State == task.DestinationHeld {
 			n--
 		}
+	}
+	if err == nil && n == 0 && settled == len(list) {
+		n = 1
 	}
 	return n, err
 }

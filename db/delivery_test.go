@@ -108,6 +108,33 @@ func TestFailedRunOwesItsDelivery(t *testing.T) {
 	}
 }
 
+// TestUntried: whoever waits for a result's first attempts waits until the run itself
+// says what came of them.
+func TestUntried(t *testing.T) {
+	d := openTest(t, Options{})
+	hash := must[string](t)(d.SaveRevision(ctx, task.Task{ID: "a", Prompt: "p", Deliver: []task.Delivery{{To: "file", Path: "/x", When: "failure"}}}))
+	ok(t, d.InsertManual(ctx, task.Run{ID: "r", Task: "a", Revision: hash, CreatedAt: noon, NotBefore: noon}))
+	if _, got, err := d.ClaimRun(ctx, "r", noon); err != nil || !got {
+		t.Fatal(got, err)
+	}
+	ok(t, d.Fail(ctx, "r", "panic", noon))
+	untried := func(want int, when string) {
+		t.Helper()
+		if n := must[int](t)(d.Untried(ctx, must[task.Run](t)(d.Run(ctx, "r")))); n != want {
+			t.Errorf("%s: %d, want %d", when, n, want)
+		}
+	}
+	untried(1, "before the first attempt")
+	rec := task.DeliveryRecord{Run: "r", To: "file", State: task.DestinationPending, Attempts: 1, Error: "refused", NextAt: noon.Add(time.Hour), UpdatedAt: noon}
+	ok(t, d.SaveDelivery(ctx, rec))
+	untried(0, "while it is tried again")
+	rec.State, rec.NextAt = task.DestinationFailed, time.Time{}
+	ok(t, d.SaveDelivery(ctx, rec))
+	untried(1, "given up, but the run does not say so yet")
+	ok(t, d.FinishDelivery(ctx, "r", task.DeliveryFailed, "not delivered"))
+	untried(0, "at the end")
+}
+
 func TestTroubles(t *testing.T) {
 	d := openTest(t, Options{})
 	a := task.Trouble{Key: "task/a/failed", Event: "failure", Title: "t\x00", Text: "x", OpenedAt: noon}
