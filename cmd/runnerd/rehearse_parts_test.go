@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -143,7 +144,10 @@ func TestRehearsalTakesTheRightToApprove(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.start().ready()
-	client := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", s.a.Socket) }}}
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", s.a.Socket)
+	}}}
 	defer client.CloseIdleConnections()
 	post := func(body string) int {
 		resp, err := client.Post("http://runnerd/api/tasks/note/run", "application/json", strings.NewReader(body))
