@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -167,6 +165,12 @@ func (a *lineAdviser) argument(j judge, c Condition, p property, path []string) 
 			add(SeverityWarning, "in", "%s is no value that the tool's schema takes%s: it never matches", valueText(v), p.wants())
 		}
 	}
+	if out := j.unreachable(p, c.In); len(out) > 0 {
+		add(SeverityWarning, "in", "%s", j.noCall(out[0]))
+	}
+	if a.field != "allow" && c.pinned() && j.isPath(p) {
+		add(SeverityWarning, c.pinKey(), "%s compares the text of a path, and the same place has other names, relative ones among them: %s", c.pinKey(), c.asUnder())
+	}
 	if top, outside := j.outside(c.Under); c.Under != "" && outside {
 		add(SeverityWarning, "under", "relative paths of connector %s begin at its root %s, so that only absolute ones can lie under %s", j.connector, top, c.Under)
 	}
@@ -243,53 +247,6 @@ func (a *lineAdviser) missing(pair string, s *argumentSchema) (found []remark) {
 			a.grant, pair, strings.Join(unnamed, " and "), strings.Join(unnamed, ": any, "))})
 	}
 	return found
-}
-
-// outsideRoot says why nothing that the connector reads can lie under the path.
-func (j judge) outsideRoot(under string) (why, cure string) {
-	root := j.origin.Root
-	switch {
-	case j.origin.URL != "":
-		return fmt.Sprintf("connector %s runs elsewhere, so its paths cannot be checked", j.connector), "write exact paths with eq or in"
-	case root == "" && !filepath.IsAbs(under):
-		return fmt.Sprintf("%s is relative, and nothing says where the paths of connector %s begin", under, j.connector), "write an absolute path, or root: at the connector"
-	case j.origin.Package != "builtin:files":
-		return "", ""
-	}
-	if top, outside := j.outside(under); outside {
-		return fmt.Sprintf("nothing under %s can be reached: connector %s serves %s", under, j.connector, top), "name a path below that, or change its root"
-	}
-	return "", ""
-}
-
-// outside tells whether the path lies beside the connector's root, top.
-func (j judge) outside(under string) (top string, is bool) {
-	root, resolve := j.origin.Root, j.resolve
-	if root == "" {
-		return "", false
-	}
-	if resolve == nil {
-		resolve = func(_, path string) (string, error) { return lexical(root, path) }
-	}
-	real, err := resolve(j.connector, under)
-	top, bad := resolve(j.connector, ".")
-	return top, err == nil && bad == nil && !within(real, top) && !within(top, real)
-}
-
-// lexical resolves a path as text: relative ones from the root, no links.
-func lexical(root, path string) (string, error) {
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(root, path)
-	}
-	if !filepath.IsAbs(path) {
-		return "", errors.New("relative to a root that is not known")
-	}
-	return filepath.Clean(path), nil
-}
-
-// within tells whether a clean absolute path is the base or below it.
-func within(path, base string) bool {
-	return base == "/" || path == base || strings.HasPrefix(path, base+"/")
 }
 
 // outward tells whether some line lets a call of the tool through that can carry

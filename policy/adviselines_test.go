@@ -64,6 +64,14 @@ func TestAdviseLines(t *testing.T) {
 		{"under the root", `{"to":"any","path":{"under":"/data/x"}}`, "", "", ""},
 		{"under above the root", `{"to":"any","path":{"under":"/"}}`, "", "", ""},
 		{"under, relative", `{"to":"any","path":{"under":"x"}}`, "", "", ""},
+		{"B6 eq beside the root", `{"to":"any","path":{"eq":"/srv/reports/a.md"}}`, SeverityError, "where path eq", "no call reaches /srv/reports/a.md: connector bank serves /data"},
+		{"B6 eq above the root", `{"to":"any","path":{"eq":"/"}}`, SeverityError, "where path eq", "no call reaches /"},
+		{"B6 eq with dots", `{"to":"any","path":{"eq":"x/../a.md"}}`, SeverityError, "where path eq", "the server refuses"},
+		{"B6 in, each beside the root", `{"to":"any","path":{"in":["/srv/a.md","/database"]}}`, SeverityError, "where path in", "no call reaches /srv/a.md"},
+		{"B6 in, one beside the root", `{"to":"any","path":{"in":["/data/a.md","/srv/a.md"]}}`, SeverityWarning, "where path in", "no call reaches /srv/a.md"},
+		{"eq below the root", `{"to":"any","path":{"eq":"/data/a.md"}}`, "", "", ""},
+		{"eq, relative", `{"to":{"in":["a.md","b/c.md"]},"path":{"eq":"."}}`, "", "", ""},
+		{"eq of what is no path", `{"to":"any","site":{"eq":"/srv/a.md"}}`, "", "", ""},
 		{"W1 a required argument that is not named", `{"amount":{"eq":7}}`, SeverityError, "where", "add to: any"},
 		{"W1 a required argument that must be absent", `{"to":"absent"}`, SeverityError, "where to", "every call of bank/pay has to"},
 		{"W2 max without min", `{"to":"any","amount":{"max":100}}`, SeverityWarning, "where amount max", "{min: 0, max: 100}"},
@@ -80,6 +88,24 @@ func TestAdviseLines(t *testing.T) {
 		}
 		if len(found) != 1 || found[0].Severity != c.severity || strings.Join(found[0].Path, " ") != "allow 0 "+c.path || !strings.Contains(found[0].Text, c.text) {
 			t.Errorf("%s: want %s at %s: %s, have %+v", c.name, c.severity, c.path, c.text, found)
+		}
+	}
+}
+
+// In deny a path that is compared as text can be written otherwise: the same file has
+// a relative and an absolute name.
+func TestAdviseDeniedPathAsText(t *testing.T) {
+	for where, text := range map[string]string{
+		`{"path":{"eq":"/data/a.md"}}`:  "write {under: /data/a.md}",
+		`{"to":{"in":["a.md","b.md"]}}`: "a line with {under: a.md}, one for each",
+		`{"site":{"eq":"/data/a.md"}}`:  "",
+		`{"path":{"under":"/data"}}`:    "",
+	} {
+		e, connected := payWorld("/data")
+		e.Deny = []Grant{line(t, `{"tool":"bank/pay","where":`+where+`}`)}
+		found := AdviseLines(e, connected, nil)
+		if text == "" && len(found) > 0 || text != "" && (len(found) != 1 || found[0].Severity != SeverityWarning || !strings.Contains(found[0].Text, text)) {
+			t.Errorf("%s: want %q, have %+v", where, text, found)
 		}
 	}
 }

@@ -67,14 +67,14 @@ func init() {
 		{key: "eq", words: "is", pins: true,
 			of:    func(c Condition) any { return c.Eq },
 			test:  func(_ judge, c Condition, v any) verdict { return testIn([]any{c.Eq}, v) },
-			never: func(_ judge, c Condition, p property) (string, string) { return p.admitsNone("eq", []any{c.Eq}) }},
+			never: func(j judge, c Condition, p property) (string, string) { return j.admitsNone(p, "eq", []any{c.Eq}) }},
 		{key: "in", words: "is in", pins: true,
 			of: func(c Condition) any { return unset(c.In == nil, c.In) },
 			fault: func(c Condition) *Fault {
 				return faultIf(len(c.In) == 0, "empty list: nothing would ever match", "at least one value")
 			},
 			test:  func(_ judge, c Condition, v any) verdict { return testIn(c.In, v) },
-			never: func(_ judge, c Condition, p property) (string, string) { return p.admitsNone("in", c.In) }},
+			never: func(j judge, c Condition, p property) (string, string) { return j.admitsNone(p, "in", c.In) }},
 		{key: "under", words: "under", types: []string{"string"},
 			of: func(c Condition) any { return unset(c.Under == "", bare(c.Under)) },
 			fault: func(c Condition) *Fault {
@@ -424,10 +424,12 @@ func (j judge) testUnder(base string, value any) verdict {
 // take file URLs and to cut "link/.." out as text, where the system goes up from
 // where the link leads.
 func oddPath(path string) bool {
-	return path == "" || slices.Contains(strings.Split(path, "/"), "..") || strings.TrimFunc(path, func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '\'' }) != path ||
+	return path == "" || hasDots(path) || strings.TrimFunc(path, func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '\'' }) != path ||
 		strings.HasPrefix(path, "~") || strings.Contains(path, ":/") || strings.Contains(path, `\`) ||
 		strings.HasPrefix(strings.ToLower(path), "file:") || strings.ContainsFunc(path, unicode.IsControl)
 }
+
+func hasDots(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
 
 // testBound compares a number with a bound, exactly. side is the sign that the
 // difference may have: -1 for an upper bound, 1 for a lower.

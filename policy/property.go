@@ -17,6 +17,7 @@ const maxSchemaSteps = 64
 // property is what a tool's schema says of one argument. The zero property knows
 // nothing.
 type property struct {
+	name  string
 	of    *argumentSchema
 	nodes []*jsonschema.Schema // all of which hold
 }
@@ -83,7 +84,7 @@ func closes(s *jsonschema.Schema) bool {
 }
 
 func (a *argumentSchema) property(name string) property {
-	p := property{of: a}
+	p := property{name: name, of: a}
 	for _, s := range a.tops() {
 		if node := s.Properties[name]; node != nil {
 			p.nodes = append(p.nodes, conjunction(node)...)
@@ -180,6 +181,14 @@ func (p property) admits(value any) bool {
 		err := p.of.fits(s, value)
 		return err != nil && !errors.Is(err, errSchema)
 	})
+}
+
+// admitsNone says why no call has one of the values of a condition.
+func (j judge) admitsNone(p property, key string, values []any) (why, cure string) {
+	if why, cure = p.admitsNone(key, values); why != "" {
+		return why, cure
+	}
+	return j.reachesNone(p, values)
 }
 
 // admitsNone says why none of the values of a condition fits the schema.
