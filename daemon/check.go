@@ -151,12 +151,9 @@ func (i *Inspection) checkTask(ctx context.Context, t task.Task, rules *taskpoli
 		return c, nil
 	}
 	list := OfTask(eff, connected)
-	for _, advice := range policy.Advise(eff, list) {
-		c.add(advice, advice.Where)
-	}
 	resolve := func(connector, path string) (string, error) { return pathOf(i.Set, i.secrets, connector, path) }
-	for _, advice := range policy.AdviseLines(eff, list, resolve) {
-		c.add(advice.Advice, i.place(t.ID, eff, advice))
+	for _, advice := range append(policy.Advise(eff, list), policy.AdviseLines(eff, list, resolve)...) {
+		c.add(advice, i.place(t.ID, eff, advice))
 	}
 	c.Errors = append(c.Errors, i.moneyWithoutPrice(t, eff)...)
 	if connected != nil {
@@ -227,8 +224,11 @@ func (c *TaskCheck) add(advice policy.Advice, where string) {
 }
 
 // place says where a line stands that advice is about: in a file, or in words where
-// it came over the API.
-func (i *Inspection) place(task string, eff policy.Effective, advice policy.LineAdvice) string {
+// it came over the API or is about no line.
+func (i *Inspection) place(task string, eff policy.Effective, advice policy.Advice) string {
+	if len(advice.Path) == 0 {
+		return advice.Where
+	}
 	place, ok := "", false
 	if field := advice.Path[0]; field == taskpolicy.Ceiling {
 		place, ok = i.Set.DaemonPlace(append([]string{"deny"}, advice.Path[1:]...)...)

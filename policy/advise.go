@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -16,6 +17,9 @@ type Advice struct {
 	Where    string   `json:"where"` // the field, for example "allow (task file)"
 	Text     string   `json:"text"`
 	Mark     string   `json:"mark,omitempty"` // a task.Mark* value; empty if none fits
+	// Path leads from the task to the place in a line of allow or deny that it is
+	// about: allow, 0, where, path. It is empty for what is about no line.
+	Path []string `json:"path,omitempty"`
 }
 
 // Severity says whether check fails.
@@ -35,7 +39,7 @@ func Advise(e Effective, connected []Connected) []Advice {
 	a := &adviser{e: e, connected: byID(connected)}
 	a.rules("allow", e.Allow)
 	a.rules("deny", e.Deny)
-	a.rules(ceiling, slices.DeleteFunc(slices.Clone(e.Ceiling), func(g Grant) bool { return isGlob(g.Connector) }))
+	a.rules(ceiling, e.Ceiling)
 	for _, c := range a.connected {
 		if rules, ok := e.Connectors[c.ID]; ok && c.Up {
 			a.toolNames(c, rules)
@@ -44,7 +48,7 @@ func Advise(e Effective, connected []Connected) []Advice {
 		}
 	}
 	for _, hidden := range e.Hidden {
-		a.add(Advice{SeverityWarning, hidden, "an override hides the value of the file; runnerd policy unset gives the file its word back", ""})
+		a.add(SeverityWarning, hidden, "an override hides the value of the file; runnerd policy unset gives the file its word back", "")
 	}
 	a.trifecta()
 	a.askingReads()
@@ -57,24 +61,74 @@ type adviser struct {
 	found     []Advice
 }
 
-func (a *adviser) add(advice Advice) { a.found = append(a.found, advice) }
+func (a *adviser) add(severity Severity, where, text, mark string, path ...string) {
+	a.found = append(a.found, Advice{severity, where, text, mark, path})
+}
 
-// rules finds lines of allow or deny that match no tool. A deny line that matches
-// nothing is as bad as a grant: its author believes that something is refused.
+// rules finds lines of allow or deny that match no tool, and lines of allow that
+// something else takes the use from. A deny line that matches nothing is as bad as a
+// grant: its author believes that something is refused.
 func (a *adviser) rules(field string, rules []Grant) {
-	where := fmt.Sprintf("%s (%s)", field, layerWord(a.e, field))
-	for _, g := range rules {
-		mark := task.MarkUnusedRule + ":" + g.Connector + "/" + g.Tool
+	for i, g := range rules {
+		if field == ceiling && isGlob(g.Connector) {
+			continue // it may be there for a connector to come
+		}
 		ids := a.matching(g)
-		switch {
-		case len(ids) == 0:
-			a.add(Advice{SeverityError, where, fmt.Sprintf("%s names no configured connector (there are: %s)", g, strings.Join(a.ids(), ", ")), mark})
-		case field == "allow" && !slices.ContainsFunc(ids, func(id string) bool { return Reachable(a.e, id) }):
-			a.add(Advice{SeverityWarning, where, fmt.Sprintf("%s can never be used: %s", g, whyUnreachable(a.e, ids[0])), mark})
-		case a.matchesNone(g, ids):
-			a.add(Advice{SeverityError, where, fmt.Sprintf("%s matches no tool of connector %s%s", g, strings.Join(ids, ", "), a.nearest(g, ids)), mark})
+		if len(ids) == 0 {
+			a.unused(SeverityError, field, i, g, "names no configured connector (there are: "+strings.Join(a.ids(), ", ")+")")
+		} else if why := a.barred(g, ids); field == "allow" && why != "" {
+			a.unused(SeverityWarning, field, i, g, "can never be used: "+why)
+		} else if a.matchesNone(g, ids) {
+			a.unused(SeverityError, field, i, g, "matches no tool of connector "+strings.Join(ids, ", ")+a.nearest(g, ids))
 		}
 	}
+}
+
+func (a *adviser) unused(severity Severity, field string, i int, g Grant, why string) {
+	a.add(severity, fmt.Sprintf("%s (%s)", field, layerWord(a.e, field)), fmt.Sprintf("%s %s", g, why),
+		task.MarkUnusedRule+":"+g.Connector+"/"+g.Tool, field, fmt.Sprint(i))
+}
+
+// barred says what refuses every call that the line could permit, by the words of
+// files and overrides; "" if one may get past them.
+func (a *adviser) barred(g Grant, ids []string) (why string) {
+	for _, id := range ids {
+		r := a.barredAt(g, id)
+		if r == nil {
+			return ""
+		}
+		why = cmp.Or(why, r.rule)
+	}
+	return why
+}
+
+func (a *adviser) barredAt(g Grant, id string) *refusal {
+	d := &decider{e: &a.e, slot: task.Slot{Connector: id}, rules: a.e.Connectors[id]}
+	r := d.first((*decider).reach, (*decider).offered)
+	if r != nil {
+		return r
+	}
+	for _, d.slot.Tool = range a.named(g, id) {
+		if r = d.first((*decider).enabled, (*decider).deniedOutright); r == nil {
+			return nil
+		}
+	}
+	return r
+}
+
+// named are the tools of the connector that the line names; where its tools are not
+// known, the one that the line writes out.
+func (a *adviser) named(g Grant, id string) (names []string) {
+	c, up := a.up(id)
+	if !up && !isGlob(g.Tool) {
+		return []string{g.Tool}
+	}
+	for _, t := range uniqueTools(c.Tools) {
+		if MatchGlob(g.Tool, t.Name) {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }
 
 func (a *adviser) ids() []string {
@@ -161,7 +215,7 @@ func editDistance(a, b string) int {
 func (a *adviser) toolNames(c Connected, rules ConnectorRules) {
 	for _, pattern := range rules.Disabled {
 		if !anyTool(c.Tools, pattern) {
-			a.add(Advice{SeverityError, "connector " + c.ID + ": disabled_tools", quote(pattern) + " matches no tool of the connector", ""})
+			a.add(SeverityError, "connector "+c.ID+": disabled_tools", quote(pattern)+" matches no tool of the connector", "")
 		}
 	}
 	patterns := make([]string, 0, len(rules.Classes))
@@ -171,12 +225,12 @@ func (a *adviser) toolNames(c Connected, rules ConnectorRules) {
 	sort.Strings(patterns)
 	for _, pattern := range patterns {
 		if !anyTool(c.Tools, pattern) {
-			a.add(Advice{SeverityWarning, "connector " + c.ID + ": classes", quote(pattern) + " matches no tool of the connector", ""})
+			a.add(SeverityWarning, "connector "+c.ID+": classes", quote(pattern)+" matches no tool of the connector", "")
 		}
 	}
 	for _, f := range rules.Flags {
 		if f.Tool != "" && !anyTool(c.Tools, f.Tool) {
-			a.add(Advice{SeverityWarning, "connector " + c.ID + ": flags", quote(f.Tool+":"+f.Kind) + " matches no tool of the connector", ""})
+			a.add(SeverityWarning, "connector "+c.ID+": flags", quote(f.Tool+":"+f.Kind)+" matches no tool of the connector", "")
 		}
 	}
 }
@@ -192,16 +246,16 @@ func (a *adviser) hints(c Connected, rules ConnectorRules) {
 		}
 		where := "connector " + c.ID + ": classes"
 		if says := contradicts(t.Annotations); says != "" {
-			a.add(Advice{
+			a.add(
 				SeverityWarning, where,
 				fmt.Sprintf("%s is classed read by %s, but the server calls it %s; the entry stands", t.Name, from, says),
-				task.MarkHintContradicts + ":" + c.ID + "/" + t.Name,
-			})
+				task.MarkHintContradicts+":"+c.ID+"/"+t.Name,
+			)
 		} else if word := effect(t.Name); word != "" {
-			a.add(Advice{
+			a.add(
 				SeverityWarning, where,
 				fmt.Sprintf("%s is classed read by %s, but its name says %q; the entry stands: a read is called without a grant", t.Name, from, word), "",
-			})
+			)
 		}
 	}
 }
@@ -224,7 +278,7 @@ func (a *adviser) leftOut(c Connected) {
 	if !Reachable(a.e, c.ID) || !leftOut(a.e, c) {
 		return
 	}
-	a.add(Advice{SeverityWarning, "tools (default)", "connector " + c.ID + " is " + noReadText(c.ID), task.MarkNoReadTools + ":" + c.ID})
+	a.add(SeverityWarning, "tools (default)", "connector "+c.ID+" is "+noReadText(c.ID), task.MarkNoReadTools+":"+c.ID)
 }
 
 // trifecta finds a task in which an untrusted text could make the model send out
@@ -253,11 +307,11 @@ func (a *adviser) trifecta() {
 	if untrusted == "" || private == "" || outward == "" || strings.TrimSpace(a.e.AcceptRisk) != "" {
 		return
 	}
-	a.add(Advice{
-		SeverityError, "task " + a.e.Task,
+	a.add(
+		SeverityError, "task "+a.e.Task,
 		fmt.Sprintf("it can read untrusted text (%s), see private data (%s) and send outward without asking (%s); "+
 			"take one away, pin with where what could carry data, or say accept_risk: \"why\"", untrusted, private, outward), "",
-	})
+	)
 }
 
 // askingReads finds reads that send data out and have no grant, in a task that can
@@ -286,11 +340,11 @@ func (a *adviser) askingReads() {
 	if untrusted == "" || len(asking) == 0 {
 		return
 	}
-	a.add(Advice{
-		SeverityWarning, "task " + a.e.Task,
+	a.add(
+		SeverityWarning, "task "+a.e.Task,
 		fmt.Sprintf("%s sends data out: once %s was read, in a run or in an earlier one that its session still shows, it needs an allow line of its own: allow: [%s], or narrower",
 			strings.Join(asking, ", "), untrusted, strings.Join(lines, ", ")), "",
-	})
+	)
 }
 
 // usable are the connectors that the task could be offered, those whose tools are

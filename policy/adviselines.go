@@ -8,18 +8,11 @@ import (
 	"runnerd/task"
 )
 
-// LineAdvice is a remark about one place in a line of allow or deny. Path leads to
-// it from the task: allow, 0, where, path.
-type LineAdvice struct {
-	Advice
-	Path []string
-}
-
 // AdviseLines holds the conditions of allow and deny against the schemas that the
 // tools have now. A condition that no call of any tool that the line names can meet
 // is an error; what only looks odd is a warning. Of tools that are not known only
 // paths and bounds are judged. resolve is as in Call; nil compares paths as text.
-func AdviseLines(e Effective, connected []Connected, resolve func(connector, path string) (string, error)) []LineAdvice {
+func AdviseLines(e Effective, connected []Connected, resolve func(connector, path string) (string, error)) []Advice {
 	a := &lineAdviser{adviser: &adviser{e: e, connected: byID(connected)}, resolve: resolve, schemas: NewSchemas()}
 	for _, list := range []struct {
 		field string
@@ -30,14 +23,13 @@ func AdviseLines(e Effective, connected []Connected, resolve func(connector, pat
 			a.line()
 		}
 	}
-	return a.lines
+	return a.found
 }
 
 type lineAdviser struct {
 	*adviser
 	resolve func(connector, path string) (string, error)
 	schemas *Schemas
-	lines   []LineAdvice
 
 	field string
 	index int
@@ -79,10 +71,10 @@ func (a *lineAdviser) line() {
 		}
 	}
 	for _, r := range common {
-		a.lines = append(a.lines, LineAdvice{
-			Advice{r.severity, fmt.Sprintf("%s (%s)", a.field, layerWord(a.e, a.field)), r.text, ""},
-			append([]string{a.field, fmt.Sprint(a.index)}, r.path...),
-		})
+		a.add(
+			r.severity, fmt.Sprintf("%s (%s)", a.field, layerWord(a.e, a.field)), r.text, "",
+			append([]string{a.field, fmt.Sprint(a.index)}, r.path...)...,
+		)
 	}
 }
 

@@ -63,9 +63,12 @@ type decider struct {
 }
 
 func (d *decider) run() *refusal {
-	for _, step := range []func(*decider) *refusal{
-		(*decider).resolve, (*decider).standing, (*decider).arguments, (*decider).secrets, (*decider).denied, (*decider).byDefault, (*decider).permitted,
-	} {
+	return d.first((*decider).resolve, (*decider).standing, (*decider).arguments, (*decider).secrets, (*decider).denied, (*decider).byDefault, (*decider).permitted)
+}
+
+// first is the refusal of the first step that refuses.
+func (d *decider) first(steps ...func(*decider) *refusal) *refusal {
+	for _, step := range steps {
 		if r := step(d); r != nil {
 			return r
 		}

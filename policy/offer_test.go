@@ -165,6 +165,25 @@ func TestAdvise(t *testing.T) {
 			e.TaskConnectors = task.ListOf("files")
 			e.Allow = []Grant{{Connector: "mail", Tool: "send_message"}}
 		}, SeverityWarning, "allow", "can never be used", "unused_rule:mail/send_message"},
+		{"grant of what tools leaves out", func(e *Effective, _ []Connected) {
+			e.Tools = task.ListOf("files")
+			e.Allow = []Grant{{Connector: "files", Tool: "write_file"}, {Connector: "m*", Tool: "send_message"}}
+		}, SeverityWarning, "allow", "m*/send_message can never be used: tools (default) does not list connector mail", "unused_rule:m*/send_message"},
+		{"grant of what is denied", func(e *Effective, _ []Connected) {
+			e.Allow = []Grant{{Connector: "mail", Tool: "send_*"}}
+			e.Deny = []Grant{{Connector: "mail", Tool: "send_message"}}
+		}, SeverityWarning, "allow", "mail/send_* can never be used: deny: mail/send_message (task file)", "unused_rule:mail/send_*"},
+		{"grant of what the daemon denies", func(e *Effective, c []Connected) {
+			c[0].Up = false
+			e.Allow = []Grant{{Connector: "mail", Tool: "send_message"}}
+			e.Ceiling = []Grant{{Connector: "*", Tool: "send_*"}}
+		}, SeverityWarning, "allow", "can never be used: deny: */send_* (runnerd.yaml)", "unused_rule:mail/send_message"},
+		{"grant of what is disabled", func(e *Effective, _ []Connected) {
+			r := e.Connectors["mail"]
+			r.Disabled = []string{"send_*"}
+			e.Connectors["mail"] = r
+			e.Allow = []Grant{{Connector: "mail", Tool: "send_message"}}
+		}, SeverityWarning, "allow", "can never be used: disabled_tools of connector mail lists send_*", "unused_rule:mail/send_message"},
 		{"misspelt disabled tool", func(e *Effective, _ []Connected) {
 			r := e.Connectors["mail"]
 			r.Disabled = []string{"sned"}
@@ -191,6 +210,14 @@ func TestAdvise(t *testing.T) {
 		}
 		if found[i].Mark != c.mark || !strings.Contains(found[i].Where, c.where) {
 			t.Errorf("%s: %+v", c.name, found[i])
+		}
+	}
+	e := fixture()
+	e.Allow = []Grant{{Connector: "*", Tool: "s*"}, {Connector: "mail", Tool: "*"}} // partly of use
+	e.Tools, e.Deny = task.ListOf("mail"), []Grant{mustGrant(t, "mail/search"), {Connector: "mail", Tool: "send_message", Where: map[string]Condition{"to": {Eq: "x"}}}}
+	for _, a := range Advise(e, connectedFixture()) {
+		if strings.Contains(a.Text, "never be used") {
+			t.Errorf("advised of a line that can be used: %+v", a)
 		}
 	}
 	if found := Advise(fixture(), connectedFixture()); len(found) > 1 || len(found) == 1 && !strings.Contains(found[0].Text, "send_") {

@@ -12,26 +12,18 @@ import (
 // its arguments; `deny` comes later, since it may look at them. Dispatch and
 // explain both ask it, for names of the step's table and for others.
 func (d *decider) standing() *refusal {
-	for _, step := range []func(*decider) *refusal{
-		(*decider).understood, (*decider).reach, (*decider).offered, (*decider).enabled, (*decider).pinned,
-	} {
-		if r := step(d); r != nil {
-			return r
-		}
-	}
-	return nil
+	return d.first((*decider).understood, (*decider).reach, (*decider).offered, (*decider).enabled, (*decider).pinned)
 }
 
 // outright is what refuses every call of the tool: standing, the lines of `deny`
 // that look at no argument, and the default selection.
 func (d *decider) outright() *refusal {
-	if r := d.standing(); r != nil {
-		return r
-	}
-	if r := d.deniedIf(func(g Grant) bool { return len(g.Where) == 0 }); r != nil {
-		return r
-	}
-	return d.byDefault()
+	return d.first((*decider).standing, (*decider).deniedOutright, (*decider).byDefault)
+}
+
+// deniedOutright refuses by a line of deny that looks at no argument.
+func (d *decider) deniedOutright() *refusal {
+	return d.deniedIf(func(g Grant) bool { return len(g.Where) == 0 })
 }
 
 // foreign says what a name gets that is not in the step's table. One of a listed
