@@ -30,6 +30,7 @@ const maxAnswer = 256 << 20
 type Client struct {
 	socket string
 	token  func() string
+	state  []string
 	http   *http.Client
 	// idle is how long an event stream may be silent; the server breaks the
 	// silence every 15 s.
@@ -57,6 +58,13 @@ func NewClient(socket string, token func() string) *Client {
 	}
 }
 
+// Of makes the client ask the daemon of one state directory and no other: an answer
+// of another's is an *Error with CodeElsewhere, and nothing was done. It returns c.
+func (c *Client) Of(stateDir string) *Client {
+	c.state = stateNames(stateDir)
+	return c
+}
+
 // Close gives idle connections back.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
@@ -75,6 +83,9 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 	}
 	for name, values := range header {
 		req.Header[name] = values
+	}
+	for _, name := range c.state {
+		req.Header.Add(StateHeader, name)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -189,8 +200,18 @@ func bodyOf(pairs ...string) map[string]string {
 
 // Health is nil if the daemon is healthy.
 func (c *Client) Health(ctx context.Context) error {
-	_, err := get[map[string]string](ctx, c, "/healthz", nil)
+	_, err := get[HealthView](ctx, c, "/healthz", nil)
 	return err
+}
+
+// PID is the daemon's process, 0 where it does not say, beside what Health says.
+func (c *Client) PID(ctx context.Context) (int, error) {
+	v, err := get[HealthView](ctx, c, "/healthz", nil)
+	var told *Error
+	if errors.As(err, &told) {
+		v.PID = told.PID
+	}
+	return v.PID, err
 }
 
 // Metrics reads the daemon's metrics as Prometheus text.

@@ -27,6 +27,8 @@ type Error struct {
 	State string `json:"state,omitempty"`
 	// Run is the active run that keeps another from starting.
 	Run string `json:"run,omitempty"`
+	// PID is the daemon's, where it says that it is not well or another's.
+	PID int `json:"pid,omitempty"`
 }
 
 func (e *Error) Error() string {
@@ -46,6 +48,7 @@ const (
 	CodeConflict     = "conflict"           // 409: it has moved on
 	CodeActiveRun    = "active_run"         // 409: the task has an active run
 	CodeTooLarge     = "too_large"          // 413
+	CodeElsewhere    = "elsewhere"          // 421: the daemon is that of another state directory
 	CodeInvalidValue = "invalid_value"      // 422: well formed, but not a value for this field
 	CodeInternal     = "internal"           // 500
 	CodeUnavailable  = "unavailable"        // 503: try again

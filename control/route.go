@@ -85,6 +85,10 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			s.refuse(w, r, &Error{Status: http.StatusInternalServerError, Code: CodeInternal, Message: "the handler panicked", Hint: "the daemon's log has more"})
 		}
 	}()
+	if err := s.misdirected(r); err != nil {
+		s.refuse(w, r, err)
+		return
+	}
 	s.mux.ServeHTTP(w, r)
 }
 

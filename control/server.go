@@ -98,6 +98,7 @@ type Server struct {
 	gate    *gate
 	stop    chan struct{} // closed when event streams must end
 	served  atomic.Bool
+	state   []string // names of the state directory, from Serve on
 
 	// Tests put other peers and times here before Serve.
 	peerOf    func(net.Conn) (Peer, error)
@@ -143,6 +144,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.o.complete(); err != nil {
 		return errors.Join(fmt.Errorf("serve control socket: %w", err), l.Close())
 	}
+	s.state = stateNames(s.o.StateDir)
 	work, cancelWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelWork()
 	beats := make(chan struct{})

@@ -12,8 +12,10 @@ import (
 
 // DaemonView is the daemon in StatusView.
 type DaemonView struct {
-	Running   bool       `json:"running"`
-	PID       int        `json:"pid,omitempty"`
+	Running bool `json:"running"`
+	PID     int  `json:"pid,omitempty"`
+	// Silent says that it was not asked, since it does not answer.
+	Silent    bool       `json:"silent,omitempty"`
 	Version   string     `json:"version,omitempty"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
 }
@@ -98,6 +100,12 @@ type PauseView struct {
 	Was bool `json:"was,omitempty"`
 }
 
+// HealthView is what /healthz answers while all is well.
+type HealthView struct {
+	Status string `json:"status"`
+	PID    int    `json:"pid,omitempty"`
+}
+
 // health needs no right, so that whoever gets to the socket can see whether somebody
 // is there; what is wrong is for those who may read.
 func (s *Server) health(ctx context.Context, r *request) (any, error) {
@@ -109,10 +117,10 @@ func (s *Server) health(ctx context.Context, r *request) (any, error) {
 			if s.o.Rights(r.peer).Read {
 				message += ": " + err.Error()
 			}
-			return nil, &Error{Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Message: message}
+			return nil, &Error{Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Message: message, PID: s.o.Daemon.PID}
 		}
 	}
-	return map[string]string{"status": "ok"}, nil
+	return HealthView{Status: "ok", PID: s.o.Daemon.PID}, nil
 }
 
 func (s *Server) status(ctx context.Context, r *request) (any, error) {

@@ -105,11 +105,11 @@ func Judge(ctx context.Context, s Settings, look Looking, mem sqldb.Memory, cons
 // Looking is how a database is looked at.
 type Looking func(ctx context.Context, dsn string, k sqldb.Kind) (sqldb.State, error)
 
-// Together is Judge for verbs that take nothing. While somebody holds the state
-// directory it is for that one to say: what is read here one after the other need
-// not be of one moment.
+// Together is Judge for verbs that take nothing. While a daemon lives, or somebody
+// holds the state directory, it is for that one to say: what is read here one after the
+// other need not be of one moment.
 func (s Settings) Together(ctx context.Context, look Looking) error {
-	if held, err := sqldb.Holder(s.StateDir); held != nil || err != nil {
+	if s.Present(ctx).Running {
 		return nil
 	}
 	_, err := Judge(ctx, s, look, sqldb.Remembered(s.StateDir), sqldb.Consent{})

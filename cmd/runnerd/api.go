@@ -8,30 +8,18 @@ import (
 	"runnerd/control"
 	"runnerd/daemon"
 	"runnerd/sqldb"
+	"runnerd/text"
 )
 
-// client speaks to the daemon of these settings.
-func (a *app) client() *control.Client {
-	return control.NewClient(a.Socket, func() string {
-		token, err := control.ReadToken(a.StateDir)
-		if err != nil {
-			return "" // the daemon says what is missing
-		}
-		return token
-	})
-}
-
-// live answers with the daemon's client if one runs, else nil. Who may not read the
-// state directory may still be let in at the socket.
+// live answers with the client of this state directory's daemon, nil if none answers.
+// What the verb then does by itself it does to this directory, whoever listens.
 func (a *app) live(ctx context.Context) *control.Client {
-	if held, err := sqldb.Holder(a.StateDir); held == nil && !errors.Is(err, fs.ErrPermission) {
-		return nil
+	p := a.Present(ctx)
+	if p.Other() && !a.toldOther {
+		a.toldOther = true
+		text.Fprintf(a.err, "note: nobody is asked at %s: %v\n", a.Socket, p.Err)
 	}
-	c := a.client()
-	if err := c.Health(ctx); errors.Is(err, control.ErrNoDaemon) {
-		return nil
-	}
-	return c
+	return p.Client
 }
 
 // instead answers with the daemon's client where err is that the caller may not
@@ -47,19 +35,30 @@ func (a *app) instead(ctx context.Context, err error) *control.Client {
 // work with no daemon running; the next `serve` goes on from there.
 func (a *app) asDaemon(ctx context.Context, do func(d *daemon.Daemon) error) error {
 	d, err := a.open(ctx)
-	var held *sqldb.HeldError
-	if errors.As(err, &held) {
-		return a.unheard(held.PID)
-	}
 	if err != nil {
-		return err
+		return a.held(ctx, err)
 	}
 	return errors.Join(do(d), d.Close())
 }
 
-// unheard says that a daemon holds the state directory and does not answer.
-func (a *app) unheard(pid int) error {
-	return usage("process %d holds %s, but nothing listens at %s; if its socket is elsewhere say so with RUNNERD_SOCKET, else wait for it or restart it", pid, a.StateDir, a.Socket)
+// held is err, or what it means that somebody holds the state directory.
+func (a *app) held(ctx context.Context, err error) error {
+	var held *sqldb.HeldError
+	if !errors.As(err, &held) {
+		return err
+	}
+	return a.unheard(a.Present(ctx))
+}
+
+// unheard says that somebody holds the state directory and does not answer.
+func (a *app) unheard(p daemon.Presence) error {
+	switch {
+	case p.Other():
+		return usage("process %d holds %s, but another listens at %s: %w", p.PID, a.StateDir, a.Socket, p.Err)
+	case p.Client != nil:
+		return usage("process %d has just begun to work with %s; say it once more", p.PID, a.StateDir)
+	}
+	return usage("process %d holds %s, but nothing listens at %s; if its socket is elsewhere say so with RUNNERD_SOCKET, else wait for it or restart it", p.PID, a.StateDir, a.Socket)
 }
 
 // open opens everything that the daemon has, for a verb that works in its place.

@@ -143,7 +143,8 @@ func (c denyCmd) Run(ctx context.Context, a *app) error {
 // decide goes through the daemon, or records the decision itself if none runs:
 // then the next `serve` goes on with the run.
 func (a *app) decide(ctx context.Context, state task.ApprovalState, v control.Verdict) (control.DecisionView, error) {
-	d, err := a.decision(ctx, state, v)
+	client := a.live(ctx)
+	d, err := a.decision(ctx, client, state, v)
 	if err != nil {
 		return d, remote(err)
 	}
@@ -151,14 +152,14 @@ func (a *app) decide(ctx context.Context, state task.ApprovalState, v control.Ve
 		return d, &exit{task.ExitUsage, fmt.Errorf("approval %s was decided before: it is %s (by %s)", d.Approval.ID, d.Approval.State, orNone(d.Approval.DecidedBy))}
 	}
 	text.Fprintf(a.out, "%s %s: %s/%s of run %s\n", d.Approval.State, d.Approval.ID, d.Approval.Connector, d.Approval.Tool, d.Approval.Run)
-	if !a.daemon().Running {
+	if client == nil {
 		text.Fprintf(a.out, "No daemon runs; the run goes on when `runnerd serve` does.\n")
 	}
 	return d, nil
 }
 
-func (a *app) decision(ctx context.Context, state task.ApprovalState, v control.Verdict) (d control.DecisionView, err error) {
-	if client := a.live(ctx); client != nil {
+func (a *app) decision(ctx context.Context, client *control.Client, state task.ApprovalState, v control.Verdict) (d control.DecisionView, err error) {
+	if client != nil {
 		if state == task.ApprovalApproved {
 			return client.Approve(ctx, v)
 		}

@@ -28,7 +28,7 @@ func TestKilledWhileDelivering(t *testing.T) {
 	})
 	first := d.start()
 	first.ready()
-	if _, err := d.a.client().Start(t.Context(), "brief"); err != nil {
+	if _, err := d.a.Present(t.Context()).Client.Start(t.Context(), "brief"); err != nil {
 		t.Fatal(err)
 	}
 	<-first.ended
@@ -73,7 +73,7 @@ func TestKilledDaemonTakesItsCommandsAlong(t *testing.T) {
 			d := newDaemon(t, files)
 			first := d.start()
 			first.ready()
-			if _, err := d.a.client().Start(t.Context(), "brief"); err != nil {
+			if _, err := d.a.Present(t.Context()).Client.Start(t.Context(), "brief"); err != nil {
 				t.Fatal(err)
 			}
 			daemontest.Until(t, "the command runs", func() bool { _, err := os.Stat(dir + "/away"); return err == nil })

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"runnerd/control"
 	"runnerd/daemon"
 	"runnerd/db"
 	"runnerd/procgroup"
@@ -42,7 +41,8 @@ const (
 // Run looks at what `check` does not: the machine, the directories and the
 // databases. It changes nothing.
 func (c doctorCmd) Run(ctx context.Context, a *app) error {
-	list := []finding{a.examineClock(), a.examineState(), a.examineDaemon(ctx), a.examineContainment()}
+	p := a.Present(ctx)
+	list := []finding{a.examineClock(), a.examineState(p), a.examineDaemon(p), a.examineContainment()}
 	list = append(list, a.examineCredentials()...)
 	list = append(list, a.examineMain(ctx), a.examinePolicy(ctx), a.examineTogether(ctx))
 	list = append(list, a.examineFiles(ctx)...)
@@ -80,9 +80,12 @@ func (a *app) examineClock() finding {
 // lowSpace is how little free space is worth a warning.
 const lowSpace = 256 << 20
 
-func (a *app) examineState() finding {
+func (a *app) examineState(p daemon.Presence) finding {
 	info, err := os.Stat(a.StateDir)
+	gone := a.stateGone(p)
 	switch {
+	case gone != nil:
+		return finding{"state", fault, gone.Error()}
 	case errors.Is(err, fs.ErrNotExist):
 		return finding{"state", sound, a.StateDir + " will be made at the first start"}
 	case err != nil:
@@ -108,19 +111,18 @@ func (a *app) closedTo() fs.FileMode {
 	return 0o077
 }
 
-func (a *app) examineDaemon(ctx context.Context) finding {
-	view := a.daemon()
-	if !view.Running {
-		return finding{"daemon", warning, "not running; nothing fires until `runnerd serve` does"}
-	}
-	err := a.client().Health(ctx)
+func (a *app) examineDaemon(p daemon.Presence) finding {
 	switch {
-	case errors.Is(err, control.ErrNoDaemon):
-		return finding{"daemon", warning, fmt.Sprintf("process %d holds the state, but nobody listens on %s", view.PID, a.Socket)}
-	case err != nil:
-		return finding{"daemon", fault, err.Error()}
+	case p.Running && p.Client == nil:
+		return finding{"daemon", warning, a.unheard(p).Error()}
+	case p.Other():
+		return finding{"daemon", warning, fmt.Sprintf("not running; nobody is asked at %s: %v", a.Socket, p.Err)}
+	case !p.Running:
+		return finding{"daemon", warning, "not running; nothing fires until `runnerd serve` does"}
+	case p.Err != nil:
+		return finding{"daemon", fault, p.Err.Error()}
 	}
-	return finding{"daemon", sound, fmt.Sprintf("running, pid %d", view.PID)}
+	return finding{"daemon", sound, fmt.Sprintf("running, pid %d", p.PID)}
 }
 
 func (a *app) examineContainment() finding {

@@ -75,6 +75,8 @@ type app struct {
 	flags    string          // --config and --state, as given
 	in       io.Reader
 	out, err io.Writer
+
+	toldOther bool // that another daemon listens at the socket
 }
 
 // exit is an error that carries the exit code of DESIGN, section 11.

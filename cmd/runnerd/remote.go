@@ -18,16 +18,12 @@ import (
 
 // throughDaemon has the running daemon run the task and follows it, with the same
 // output and exit codes as a run in this process.
-func (c runCmd) throughDaemon(ctx context.Context, a *app, script task.Script) error {
-	client := a.client()
+func (c runCmd) throughDaemon(ctx context.Context, a *app, client *control.Client, script task.Script) error {
 	start := client.Start
 	if script != (task.Script{}) {
 		start = func(ctx context.Context, id string) (control.RunRow, error) { return client.Rehearse(ctx, id, script) }
 	}
 	row, err := start(ctx, c.Task)
-	if errors.Is(err, control.ErrNoDaemon) {
-		return a.unheard(a.daemon().PID)
-	}
 	if err != nil {
 		return remote(err)
 	}
@@ -182,7 +178,17 @@ type tailCmd struct {
 
 // Run follows the event stream and takes it up again where a cut left it.
 func (c tailCmd) Run(ctx context.Context, a *app) error {
-	client := a.client()
+	p := a.Present(ctx)
+	client := p.Client
+	switch {
+	case client != nil:
+	case p.Running:
+		return a.unheard(p)
+	case p.Other():
+		return usage("at %s: %w", a.Socket, p.Err)
+	default:
+		return usage("no daemon runs with %s; `runnerd show RUN` shows a run that has ended", a.StateDir)
+	}
 	after := c.From
 	if after == 0 && c.Run_ == "" {
 		after = control.FromNow
@@ -208,19 +214,13 @@ func (c tailCmd) Run(ctx context.Context, a *app) error {
 	if errors.Is(err, rested) || errors.Is(err, context.Canceled) {
 		return nil
 	}
-	if v := a.daemon(); v.Running && errors.Is(err, control.ErrNoDaemon) {
-		return a.unheard(v.PID)
-	}
-	if errors.Is(err, control.ErrNoDaemon) {
-		return usage("no daemon runs with %s; `runnerd show RUN` shows a run that has ended", a.StateDir)
-	}
 	return noRun(c.Run_, err)
 }
 
 // known refuses to wait for what cannot come, and says that it waits.
 func (c tailCmd) known(ctx context.Context, a *app, client *control.Client) error {
 	if c.Task != "" {
-		if _, err := client.Task(ctx, c.Task); err != nil && !errors.Is(err, control.ErrNoDaemon) {
+		if _, err := client.Task(ctx, c.Task); err != nil {
 			return remote(err)
 		}
 	}

@@ -34,13 +34,12 @@ func (c runCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return &exit{task.ExitUsage, err}
 	}
-	d, err := a.open(ctx)
-	var held *sqldb.HeldError
-	if errors.As(err, &held) || a.instead(ctx, err) != nil {
-		return c.throughDaemon(ctx, a, script)
+	if client := a.live(ctx); client != nil {
+		return c.throughDaemon(ctx, a, client, script)
 	}
+	d, err := a.open(ctx)
 	if err != nil {
-		return err
+		return a.held(ctx, err)
 	}
 	run, err := c.here(ctx, a, d, script)
 	if err = errors.Join(err, d.Close()); err != nil {

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 
 	"runnerd/control"
 	"runnerd/daemon"
@@ -32,8 +35,10 @@ func (c statusCmd) Run(ctx context.Context, a *app) error {
 
 // view asks the daemon, or looks at the files and databases itself if none runs.
 func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error) {
-	if client := a.live(ctx); client != nil {
-		return client.Status(ctx)
+	p := a.Present(ctx)
+	if p.Client != nil {
+		v, err := p.Client.Status(ctx)
+		return v, errors.Join(err, a.stateGone(p))
 	}
 	i, err := a.Inspect(ctx)
 	if err != nil {
@@ -44,8 +49,11 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 		return control.StatusView{}, &exit{task.ExitUsage, err}
 	}
 	v := control.StatusView{
-		Daemon: a.daemon(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: i.Problems(),
+		Daemon: p.View(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: i.Problems(),
 		Active: []control.RunRow{}, Trouble: []control.RunRow{},
+	}
+	if p.Other() {
+		v.Problems = append(v.Problems, fmt.Sprintf("nobody is asked at %s: %v", a.Socket, p.Err))
 	}
 	if i.Set.Away != nil {
 		v.Problems = append(v.Problems, i.Set.Away.Error())
@@ -76,19 +84,21 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 	})
 }
 
-// daemon tells who holds the state directory.
-func (a *app) daemon() control.DaemonView {
-	held, err := sqldb.Holder(a.StateDir)
-	if err != nil || held == nil {
-		return control.DaemonView{}
+// stateGone says of a daemon that lives that its state directory does not.
+func (a *app) stateGone(p daemon.Presence) error {
+	if _, err := os.Stat(a.StateDir); !p.Running || !errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return control.DaemonView{Running: true, PID: held.PID}
+	return fmt.Errorf("process %d works with %s, which is gone: what it records is lost; stop it, put the directory back or `runnerd restore DIR` a backup, and start it again", p.PID, a.StateDir)
 }
 
 func printStatus(a *app, v control.StatusView) {
-	if v.Daemon.Running {
+	switch {
+	case v.Daemon.Silent:
+		text.Fprintf(a.out, "daemon    NOT answering: process %d holds the state directory, but nothing listens at %s; it starts, hangs, has its socket elsewhere, or is a run in the foreground\n", v.Daemon.PID, a.Socket)
+	case v.Daemon.Running:
 		text.Fprintf(a.out, "daemon    running, pid %d\n", v.Daemon.PID)
-	} else {
+	default:
 		text.Fprintf(a.out, "daemon    NOT running; nothing fires until `runnerd serve` does\n")
 	}
 	text.Fprintf(a.out, "config    %s: %s, %s\nstate     %s\n", v.Config, count(len(v.Tasks), "task"), count(len(v.Problems), "problem"), v.State)
