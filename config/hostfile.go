@@ -347,7 +347,7 @@ func hostTimeout(v *yaml.Node) *yaml.Node {
 func asText(name string, v *yaml.Node) *yaml.Node {
 	switch {
 	case v.Kind == yaml.ScalarNode && name == "" && v.Tag != "!!null":
-		v.Tag = "!!str"
+		v.Tag, v.Style = "!!str", yaml.DoubleQuotedStyle
 	case name == "args" && v.Kind == yaml.SequenceNode:
 		for _, item := range v.Content {
 			asText("", item)

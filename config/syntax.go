@@ -303,7 +303,7 @@ func (r jsonReader) value(depth int) (*yaml.Node, error) {
 		_, err = r.dec.Token()
 		return n, err
 	case string:
-		n.Tag, n.Value = "!!str", v
+		n.Tag, n.Value, n.Style = "!!str", v, yaml.DoubleQuotedStyle
 	case json.Number:
 		n.Tag, n.Value = "!!int", v.String()
 		if strings.ContainsAny(n.Value, ".eE") {

@@ -2,8 +2,8 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -113,43 +113,65 @@ func (t *tree) mapping(n *yaml.Node, pointer string, depth int) any {
 	return m
 }
 
-var plainInt = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)$`)
+// plainNumber are the forms of a number that everybody reads alike.
+var plainNumber = regexp.MustCompile(`^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
 
 // scalar refuses the forms of YAML that mean something else than they look
-// like: 012 (octal ten), 0x1f, 1_000, .inf, tags of one's own.
+// like: 012 (octal ten), 019, 0x1f, 1_000, .inf, tags of one's own.
 func (t *tree) scalar(n *yaml.Node) any {
 	switch n.ShortTag() {
 	case "!!str", "!!timestamp":
+		if n.Style == 0 && likeNumber(n.Value) {
+			return t.number(n)
+		}
 		return n.Value
 	case "!!null":
 		return nil
 	case "!!bool":
 		return strings.EqualFold(n.Value, "true")
-	case "!!int":
-		if !plainInt.MatchString(n.Value) {
-			t.complain(n, fmt.Sprintf("number %s is not in plain decimal form", n.Value), "a decimal number", "put it in quotes if it is text")
-			return n.Value
-		}
-		return t.number(n)
-	case "!!float":
+	case "!!int", "!!float":
 		return t.number(n)
 	}
 	t.complain(n, fmt.Sprintf("tag %s is not read", quoted(n.Tag)), "a plain value", "")
 	return n.Value
 }
 
+// likeNumber tells whether a text without quotes may be meant as a number that the
+// library does not take for one: 1e999.
+func likeNumber(text string) bool {
+	_, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
+	return strings.ContainsAny(text, "0123456789") && (err == nil || errors.Is(err, strconv.ErrRange))
+}
+
 // number keeps the digits as they are written, so that a decimal stays exact.
 func (t *tree) number(n *yaml.Node) any {
-	v, err := strconv.ParseFloat(n.Value, 64)
-	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
-		t.complain(n, fmt.Sprintf("%s is not a finite number", n.Value), "a decimal number", "")
-		return json.Number("0")
+	what := ""
+	if _, err := strconv.ParseFloat(n.Value, 64); !plainNumber.MatchString(n.Value) {
+		what = fmt.Sprintf("number %s is not in plain decimal form", n.Value)
+	} else if err != nil {
+		what = fmt.Sprintf("number %s is too large", n.Value)
 	}
-	literal := strings.TrimPrefix(n.Value, "+")
-	if json.Valid([]byte(literal)) {
-		return json.Number(literal)
+	if what != "" {
+		t.complain(n, what, "a decimal number", "put it in quotes if it is text")
+		return n.Value
 	}
-	return json.Number(strconv.FormatFloat(v, 'f', -1, 64)) // such as .5 and 5.
+	return json.Number(inJSON(n.Value))
+}
+
+// inJSON is a plain number as JSON writes it: no sign before a positive one, digits on
+// both sides of a point.
+func inJSON(text string) string {
+	text = strings.TrimPrefix(text, "+")
+	if whole, rest, found := strings.Cut(text, "."); found {
+		if whole == "" || whole == "-" {
+			whole += "0"
+		}
+		if rest == "" || strings.IndexByte("eE", rest[0]) >= 0 {
+			return whole + rest
+		}
+		return whole + "." + rest
+	}
+	return text
 }
 
 // at is the place of the value at the path, or of the nearest that exists above.
