@@ -92,3 +92,37 @@ func TestOddNames(t *testing.T) {
 		t.Errorf("warnings %q", got)
 	}
 }
+
+// F3: of hidden names and of an editor's own, those are named that somebody may take
+// for a task, or that are all that is left of one; not what lies beside its file, and
+// nothing that editors keep while they work.
+func TestHiddenAndBackupNames(t *testing.T) {
+	files := map[string]string{}
+	passed := []string{"tasks/.good.md.swp", "tasks/.#good.md", "tasks/.#new.md", "tasks/.new.md.swo", "tasks/#good.md#", "tasks/good.md~", "tasks/good.md.~2~", "tasks/._good.md",
+		"tasks/.gitkeep", "tasks/.git/config", "tasks/.good.md.x1Y2z3", "tasks/notes~", "tasks/..data/x.md", "connectors.d/.keep", ".git/config", "models.yaml~", ".models.yaml", ".env"}
+	named := map[string]string{
+		"tasks/.x.md": "begins with a letter or digit", "tasks/.x.yaml": "", "tasks/x.md~": "x.md", "tasks/#y.md#": "y.md", "tasks/z.yaml.~1~": "z.yaml", "tasks/._w.md": "",
+		"tasks/#off.md": "begins with a letter or digit", "tasks/good.md.bak": "", "tasks/good.md.orig": "", "tasks/good.md.swp": "", "connectors.d/.more.yaml": "", "connectors.d/old.json~": "old.json",
+		".runnerd.yaml": "begins with a letter", "runnerd.yaml~": "runnerd.yaml",
+	}
+	for _, name := range passed {
+		files[name] = "x"
+	}
+	for name := range named {
+		files[name] = "x"
+	}
+	s := load(t, newDir(t, base(files)).loader())
+	if len(s.Problems) > 0 || len(s.Tasks) != 1 {
+		t.Errorf("tasks %v, problems %q", s.TaskIDs(), texts(s.Problems))
+	}
+	for _, p := range s.Warnings {
+		word, known := named[p.File]
+		if !known || !strings.Contains(p.Error(), "not read") || !strings.Contains(p.Expected+p.Hint, word) {
+			t.Errorf("%v", p)
+		}
+		delete(named, p.File)
+	}
+	for name := range named {
+		t.Errorf("%s is not named", name)
+	}
+}

@@ -340,16 +340,16 @@ func (l *Loader) scanDir(s *scan, dir string, k kind, exts ...string) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", dir, err)
 	}
+	list := folderOf(dir, entries, func(name string) bool { return slices.Contains(exts, path.Ext(name)) })
 	for _, e := range entries {
 		name := e.Name()
-		if passedOver(name) {
-			continue
-		}
 		rel := dir + "/" + name
-		switch ext := path.Ext(name); {
+		switch {
+		case setAside(name):
+			list.tell(s, name)
 		case e.IsDir():
 			s.warnings = append(s.warnings, Problem{File: rel, What: "folders are not read", Hint: "move its files into " + dir + "/"})
-		case slices.Contains(exts, ext):
+		case list.ours(name):
 			if sig := lsign(filepath.Join(l.opts.Dir, rel)); sig != (signature{}) {
 				s.files = append(s.files, file{rel, k, sig})
 			}
@@ -362,11 +362,6 @@ func (l *Loader) scanDir(s *scan, dir string, k kind, exts ...string) error {
 	return nil
 }
 
-// passedOver are names that people and editors give to what nobody should read.
-func passedOver(name string) bool {
-	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~")
-}
-
 // scanTop names what lies beside the files that are read and looks like one of
 // them.
 func (l *Loader) scanTop(s *scan) error {
@@ -375,9 +370,14 @@ func (l *Loader) scanTop(s *scan) error {
 		return fmt.Errorf("list the config directory: %w", err)
 	}
 	known := []string{daemonName, modelsName, connectorsName, projectsName, hostFileName, connectorsDir, tasksDir}
+	list := folderOf("", entries, func(name string) bool { return slices.Contains(known, name) })
 	for _, e := range entries {
 		name := e.Name()
-		if slices.Contains(known, name) || passedOver(name) {
+		if list.ours(name) {
+			continue
+		}
+		if setAside(name) {
+			list.tell(s, name)
 			continue
 		}
 		stem := strings.TrimSuffix(name, path.Ext(name))
