@@ -160,11 +160,11 @@ func (d *Daemon) openParts() {
 		Zone: d.zone, NewID: newID, Logger: d.log,
 	})
 	d.workers = dispatch.New(dispatch.Options{
-		Store: mindedQueue{at.queue, d}, Runner: minded{d.runner, d}, Workers: o.Workers, Grace: o.Grace,
+		Store: mindedQueue{keptQueue{at.queue, d}, d}, Runner: minded{d.runner, d}, Workers: o.Workers, Grace: o.Grace,
 		Redact: d.redact.Text, Logger: d.log,
 	})
 	d.clock = scheduler.New(scheduler.Options{
-		Store: at.clock, NewID: newID, Host: HostName(), Now: wallClock(o.Getenv), Gate: d.gate, Allow: d.allow, Screen: d.screen, Log: d.log,
+		Store: keptClock{at.clock, d}, NewID: newID, Host: HostName(), Now: wallClock(o.Getenv), Gate: d.gate, Allow: d.allow, Screen: d.screen, Log: d.log,
 		OldSchedule: d.oldSchedule, Observe: d.turned, Stepped: d.stepped,
 		Enqueued: func([]task.Run) { d.workers.Wake() },
 		Cancel:   func(run, reason string) { d.cancelReplaced(run, reason) },

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,6 +26,9 @@ const follows = 100 * time.Millisecond
 // NewManual stores a run that a person started, as queued. With a script it is a
 // rehearsal.
 func (d *Daemon) NewManual(ctx context.Context, id string, script task.Script) (task.Run, error) {
+	if err := d.kept(ctx); err != nil {
+		return task.Run{}, &control.Error{Status: http.StatusServiceUnavailable, Code: control.CodeUnavailable, Message: err.Error()}
+	}
 	set := d.applied.Load()
 	t, ok := set.Tasks[id]
 	if !ok {

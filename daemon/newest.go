@@ -21,8 +21,7 @@ type newestRules struct {
 
 // Effective implements agentloop.Policies.
 func (n newestRules) Effective(ctx context.Context, taskID, session, project string) (policy.Effective, error) {
-	if err := n.d.held(ctx); err != nil {
-		n.d.care.board.Daemon("database", err.Error())
+	if err := n.d.kept(ctx); err != nil {
 		return policy.Effective{}, fmt.Errorf("read policy of task %s: %w", taskID, err)
 	}
 	if err := n.d.putNewest(ctx); err != nil {

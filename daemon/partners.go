@@ -272,6 +272,16 @@ func (d *Daemon) held(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// kept is held for whoever is about to record something that has effects: what is lost
+// is told at once.
+func (d *Daemon) kept(ctx context.Context) error {
+	err := d.held(ctx)
+	if err != nil && ctx.Err() == nil {
+		d.care.board.Daemon("database", err.Error())
+	}
+	return err
+}
+
 // RestoreMark is the file that says that a restore is under way, and from where.
 func RestoreMark(stateDir string) string { return filepath.Join(stateDir, "restore.unfinished") }
 

@@ -292,10 +292,14 @@ func (d *Daemon) tick(ctx context.Context) error {
 // unhealthy; it turns at least every 30 seconds.
 const stale = 90 * time.Second
 
-// healthy ties the watchdog to a scheduler that turns and databases that answer.
+// healthy ties the watchdog to databases that are there and answer, and a scheduler
+// that turns.
 func (d *Daemon) healthy(ctx context.Context) error {
+	if err := d.held(ctx); err != nil {
+		return err // nothing fires for it
+	}
 	if turned := d.clock.Turned(); !turned.IsZero() && time.Since(turned) > stale {
 		return fmt.Errorf("the scheduler has not turned since %s", turned.Format(time.RFC3339))
 	}
-	return errors.Join(d.held(ctx), d.main.Ping(ctx), d.rules.Ping(ctx))
+	return errors.Join(d.main.Ping(ctx), d.rules.Ping(ctx))
 }
