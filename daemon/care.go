@@ -245,7 +245,7 @@ func (d *Daemon) stepped(now time.Time, back time.Duration) {
 	d.care.board.Drop(stepTrouble) // an earlier step
 	d.care.board.Raise(task.Trouble{
 		Key: stepTrouble, Event: alert.EventFailure, Title: "the clock went back",
-		Text: fmt.Sprintf("The clock went back by %s, to %s. Tasks go on from there; what has run already does not run again.\n",
+		Text: fmt.Sprintf("The clock went back by %s, to %s. Tasks go on from there; what has run already does not run again, and what was recorded as missed ahead of it is withdrawn.\n",
 			back.Round(time.Second), now.In(d.zone).Format(time.DateTime)),
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

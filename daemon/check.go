@@ -290,11 +290,13 @@ func ConnectorRules(ctx context.Context, rules *taskpolicy.Store, id string) (po
 
 // Instant is one line of `next --json`.
 type Instant struct {
-	Task      string    `json:"task,omitempty"`
-	Due       string    `json:"due"`
-	UTC       string    `json:"utc"`
-	NotBefore string    `json:"not_before,omitempty"`
-	At        time.Time `json:"-"`
+	Task      string `json:"task,omitempty"`
+	Due       string `json:"due"`
+	UTC       string `json:"utc"`
+	NotBefore string `json:"not_before,omitempty"`
+	// Run is the run that the instant had while the clock was ahead: it has no other.
+	Run string    `json:"run,omitempty"`
+	At  time.Time `json:"-"`
 }
 
 // Local is the instant as people in its zone write it, with the offset.

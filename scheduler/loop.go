@@ -43,6 +43,7 @@ const (
 	keyMissed  = "missed"
 	keyLate    = "late"
 	keyBack    = "back"
+	keyForward = "forward"
 	keyHold    = "hold"
 )
 
@@ -97,7 +98,7 @@ func (s *Scheduler) take(cursors map[string]task.Cursor) {
 	defer s.mu.Unlock()
 	s.cursors, s.loaded = cursors, true
 	now := s.now()
-	s.last = now
+	s.last, s.lasted, s.steps = now, s.lived(), nil
 	for _, c := range cursors { // the clock may have gone back while nothing ran
 		if c.Through.After(s.last) {
 			s.last = c.Through
@@ -176,28 +177,6 @@ func (t *turn) probe(ctx context.Context) error {
 	return err
 }
 
-// watchClock looks for a clock that went back, which puts every cursor and every
-// hold in doubt.
-func (s *Scheduler) watchClock(now time.Time) {
-	s.mu.Lock()
-	back := s.last.Sub(now)
-	s.last = now
-	if back > clockSlack {
-		for _, e := range s.entries {
-			e.failures = 0
-			s.place(e, now)
-		}
-	}
-	s.mu.Unlock()
-	if back <= clockSlack {
-		return
-	}
-	s.log.Warn("the clock went back", zap.Duration(keyBack, back))
-	if s.opts.Stepped != nil {
-		s.opts.Stepped(now, back)
-	}
-}
-
 // job is an entry as it stood when its batch was put together.
 type job struct {
 	entry     *entry
@@ -268,9 +247,10 @@ func (t *turn) prepare(ctx context.Context, jobs []*job) {
 	bounded, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	var asked []*job
+	steps := t.stepsNow()
 	for _, j := range jobs {
 		f := &j.firing
-		f.Now, f.Host, f.NewID = t.now, t.opts.Host, t.opts.NewID
+		f.Now, f.Host, f.NewID, f.Steps = t.now, t.opts.Host, t.opts.NewID, steps
 		if j.stored != "" && !j.retired && (f.Retired || j.stored != f.Schedule.Revision()) {
 			f.Old = t.old(j)
 		}

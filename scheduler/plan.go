@@ -34,6 +34,8 @@ type Firing struct {
 	// Allowances bound how many may run; Plan takes from them.
 	Allowances []*Allowance
 	Now        time.Time
+	// Steps are where the clock was set forward over what nobody saw come due.
+	Steps []Step
 	// Host is part of the jitter.
 	Host  string
 	NewID func() string
@@ -181,7 +183,9 @@ func (p *planner) settle(in passed, down string) {
 		return
 	}
 	blocked, replaced := p.overlap()
-	p.rows(passed{older: in.older}, task.EndMissed, down)
+	for _, older := range in.older {
+		p.rows(passed{older: []stretch{older}}, task.EndMissed, p.unseen(older.first, down))
+	}
 	started := 0
 	for i, due := range in.newest {
 		trigger, missed := p.rule(due, i == len(in.newest)-1, down)
@@ -231,13 +235,13 @@ func (p *planner) rule(due time.Time, newest bool, down string) (trigger task.Tr
 	case newest && late <= onTime:
 		return task.TriggerSchedule, ""
 	case p.Task.CatchUp == task.CatchUpSkip:
-		return "", down
+		return "", p.unseen(due, down)
 	case late > p.Task.CatchUpWindow:
-		return "", task.ReasonWindow
+		return "", p.noticed(due, task.ReasonWindow)
 	case p.Task.CatchUp == task.CatchUpAll, newest:
 		return task.TriggerCatchUp, ""
 	}
-	return "", task.ReasonSuperseded
+	return "", p.noticed(due, task.ReasonSuperseded)
 }
 
 // overlap is what the runs that are active now mean for those to come: blocked

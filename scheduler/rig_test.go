@@ -28,6 +28,7 @@ type rig struct {
 	opts   scheduler.Options
 	store  *storetest.Memory
 	shift  atomic.Int64 // of the wall clock
+	slept  atomic.Int64 // of the machine, in which time passed and its clocks stood still
 	mu     sync.Mutex
 	seen   []scheduler.Turn
 	busy   bool // runs stay queued
@@ -42,6 +43,7 @@ func newRig(t *testing.T) *rig {
 		Store: r.store,
 		NewID: func() string { return fmt.Sprintf("run-%d", r.ids.Add(1)) },
 		Now:   func() time.Time { return time.Now().Add(time.Duration(r.shift.Load())) },
+		Slept: func() time.Duration { return time.Duration(r.slept.Load()) },
 		Enqueued: func(runs []task.Run) {
 			if !r.busy {
 				for _, run := range runs {

@@ -25,6 +25,9 @@ type Options struct {
 	Host string
 	// Now is the wall clock; nil: time.Now.
 	Now func() time.Time
+	// Slept is for how long the machine has slept, by any zero: what tells a sleep from
+	// a clock that was set forward. Nil: what the kernel says.
+	Slept func() time.Duration
 	// OldSchedule finds a schedule by its revision, for a task that was edited or
 	// deleted while the daemon was down; nil: what was due under it then is not
 	// recorded.
@@ -97,7 +100,12 @@ type Scheduler struct {
 	cursors    map[string]task.Cursor
 	loaded     bool
 	configured bool // Set was called
-	last       time.Time
+	// last is the clock at the last turn, lasted for how long the scheduler had lived
+	// then.
+	last   time.Time
+	lasted time.Duration
+	born   time.Time // with a monotonic part
+	steps  []Step    // forward, the newest ones
 
 	failing bool // of the loop alone: see stuck
 }
@@ -106,7 +114,7 @@ type Scheduler struct {
 func New(opts Options) *Scheduler {
 	s := &Scheduler{
 		store: opts.Store, opts: opts, log: opts.Log,
-		wake: make(chan struct{}, 1), entries: map[string]*entry{}, started: make(chan struct{}),
+		wake: make(chan struct{}, 1), entries: map[string]*entry{}, started: make(chan struct{}), born: time.Now(),
 	}
 	if s.log == nil {
 		s.log = zap.NewNop()
@@ -114,12 +122,19 @@ func New(opts Options) *Scheduler {
 	if s.opts.Now == nil {
 		s.opts.Now = time.Now
 	}
+	if s.opts.Slept == nil {
+		s.opts.Slept = slept
+	}
 	return s
 }
 
 // now is the wall clock without its monotonic part, so that a suspended machine
 // and a changed clock show.
 func (s *Scheduler) now() time.Time { return s.opts.Now().Round(0).UTC() }
+
+// lived is for how long the scheduler has lived, sleep of the machine included, by
+// clocks that nobody can set.
+func (s *Scheduler) lived() time.Duration { return time.Since(s.born) + s.opts.Slept() }
 
 // Wake makes the loop look again at once.
 func (s *Scheduler) Wake() {

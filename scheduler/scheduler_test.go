@@ -151,7 +151,7 @@ func TestClockBackWithdraws(t *testing.T) {
 		r.pass(30 * time.Minute)
 		r.jump(10 * time.Hour)
 		r.pass(time.Minute)
-		r.wantRows("h", "10 missed down")
+		r.wantRows("h", "10 missed clock stepped")
 		r.jump(-10 * time.Hour)
 		r.pass(31 * time.Second)
 		r.wantRows("h", "")

@@ -39,6 +39,7 @@ const (
 	ReasonDisabled        = "disabled"         // enabled: false
 	ReasonBudget          = "budget"           // the daily budget was spent
 	ReasonDown            = "down"             // the daemon did not run
+	ReasonStepped         = "clock stepped"    // the clock was set forward past it
 	ReasonWindow          = "window passed"    // older than catch_up_window
 	ReasonSuperseded      = "newer instant"    // catch_up: once ran a newer one
 	ReasonScheduleChanged = "schedule changed" // the file was edited first

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"runnerd/control"
+	"runnerd/daemon"
 	"runnerd/internal/daemontest"
 	"runnerd/task"
 )
@@ -156,12 +157,18 @@ func (m *moving) ahead(offset time.Duration) {
 			m.t.Errorf("%s: %d instants became runs after the jump, want %d: %s", id, len(due), want, due)
 		}
 	}
-	if rows := m.rows("old"); len(rows) != 1 || rows[0].End != task.EndMissed || rows[0].Reason != task.ReasonWindow {
+	if rows := m.rows("old"); len(rows) != 1 || rows[0].End != task.EndMissed || rows[0].Reason != task.ReasonWindow+": the clock was set forward" {
 		m.t.Errorf("old: %+v, want it missed because its window had passed", rows)
+	}
+	if out, _, _ := m.command("why", "skip", "--limit", "1"); !strings.Contains(out, "the clock was set forward") || strings.Contains(out, "did not run") {
+		m.t.Errorf("why skip: %s", out)
 	}
 	silent := 0
 	for _, r := range m.rows("tick") {
 		if r.End == task.EndMissed {
+			if r.Reason != task.ReasonStepped {
+				m.t.Errorf("tick: %+v, want it missed because of the step", r)
+			}
 			silent += max(1, r.Count)
 		}
 	}
@@ -206,6 +213,11 @@ func (m *moving) back(offset time.Duration) (now time.Time) {
 	last := ahead[0].Due.Format(time.RFC3339)
 	if out, _, _ := m.command("why", "tick", "--at", last); !strings.Contains(out, "That lies ahead: the clock has gone back since") {
 		m.t.Errorf("why --at %s: %s", last, out)
+	}
+	var next []daemon.Instant
+	m.json(&next, "next", "late", "--after", m.now(0).Format(time.RFC3339), "--json")
+	if len(next) != 1 || next[0].Run == "" {
+		m.t.Errorf("next late: %+v, want it to say that it has run", next)
 	}
 	return now
 }

@@ -450,6 +450,7 @@ var reasons = map[string]string{
 	task.ReasonDisabled:        "it was disabled (enabled: false)",
 	task.ReasonBudget:          "the day's budget was spent",
 	task.ReasonDown:            "the daemon did not run",
+	task.ReasonStepped:         "the clock was set forward past it while the daemon ran",
 	task.ReasonWindow:          "it was noticed later than catch_up_window allows",
 	task.ReasonSuperseded:      "catch_up: once ran a newer instant instead",
 	task.ReasonScheduleChanged: "the schedule was edited before it fired",

@@ -49,7 +49,7 @@ func (c nextCmd) Run(ctx context.Context, a *app) error {
 		if i.Task != "" {
 			name = fmt.Sprintf("%-24s ", i.Task)
 		}
-		text.Fprintf(a.out, "%s%s  %s%s\n", name, i.Local(), i.UTC, notBefore(i))
+		text.Fprintf(a.out, "%s%s  %s%s%s\n", name, i.Local(), i.UTC, notBefore(i), hasRun(i))
 	}
 	return nil
 }
@@ -59,6 +59,13 @@ func notBefore(i daemon.Instant) string {
 		return ""
 	}
 	return "  starts " + i.NotBefore + " (jitter)"
+}
+
+func hasRun(i daemon.Instant) string {
+	if i.Run == "" {
+		return ""
+	}
+	return "  has run already (run " + i.Run + "), before the clock went back; it does not run again"
 }
 
 func (c nextCmd) ofCron(a *app) ([]daemon.Instant, error) {
@@ -108,6 +115,7 @@ func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]daemon.Instant, error) 
 		c.sayIdle(ctx, a, i.Set.Tasks[c.Task].Task, len(list))
 	}
 	slices.SortStableFunc(list, func(a, b daemon.Instant) int { return a.At.Compare(b.At) })
+	_ = a.Reading(ctx, fillRuns(ctx, list)) // without a database nothing has run
 	return list, nil
 }
 
@@ -120,6 +128,28 @@ func (c nextCmd) sayIdle(ctx context.Context, a *app, t task.Task, n int) {
 	}
 	if rows := []control.TaskRow{{ID: t.ID}}; a.Reading(ctx, fillPauses(ctx, rows)) == nil && rows[0].Paused {
 		text.Fprintf(a.err, "%s is paused: these instants are recorded as skipped until `runnerd resume` ends that\n", t.ID)
+	}
+}
+
+// fillRuns marks the instants ahead that have run already, under a clock that was
+// ahead of what it is now.
+func fillRuns(ctx context.Context, list []daemon.Instant) func(*db.DB) error {
+	return func(main *db.DB) error {
+		ran := map[string]map[int64]string{}
+		for i, at := range list {
+			if ran[at.Task] == nil {
+				rows, err := main.Occurrences(ctx, db.OccurrenceFilter{Task: at.Task, Since: at.At, Ends: []task.End{task.EndRun}, Limit: 10000})
+				if err != nil {
+					return err
+				}
+				ran[at.Task] = map[int64]string{}
+				for _, row := range rows {
+					ran[at.Task][row.Due.UnixNano()] = row.RunID
+				}
+			}
+			list[i].Run = ran[at.Task][at.At.UnixNano()]
+		}
+		return nil
 	}
 }
 

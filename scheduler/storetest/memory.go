@@ -268,7 +268,9 @@ func (m *Memory) Pause(id, note string) {
 func (m *Memory) FailNext(errs ...error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.failures = append(m.failures, errs...)
+	if m.failures = append(m.failures, errs...); len(errs) == 0 {
+		m.failures = nil
+	}
 }
 
 // Fires is the number of Fire calls so far, the failed ones included.
