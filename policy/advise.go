@@ -333,18 +333,22 @@ func (a *adviser) askingReads() {
 			untrusted = firstText(untrusted, rules, c.ID, t.Name, FlagUntrusted)
 			if HasFlag(rules, t.Name, FlagEgress) && !a.granted(c, t.Name) {
 				asking = append(asking, c.ID+"/"+t.Name)
-				lines = append(lines, lineOf(c.ID, t, schemas).YAML())
+				d := &decider{e: &a.e, slot: task.Slot{Connector: c.ID, Tool: t.Name}, rules: rules}
+				if line := lineOf(c.ID, t, schemas); !d.refusesAll(line) {
+					lines = append(lines, line.YAML())
+				}
 			}
 		}
 	}
 	if untrusted == "" || len(asking) == 0 {
 		return
 	}
-	a.add(
-		SeverityWarning, "task "+a.e.Task,
-		fmt.Sprintf("%s sends data out: once %s was read, in a run or in an earlier one that its session still shows, it needs an allow line of its own: allow: [%s], or narrower",
-			strings.Join(asking, ", "), untrusted, strings.Join(lines, ", ")), "",
-	)
+	how := "it needs an allow line of its own"
+	if len(lines) > 0 {
+		how += ": allow: [" + strings.Join(lines, ", ") + "], or narrower"
+	}
+	a.add(SeverityWarning, "task "+a.e.Task,
+		fmt.Sprintf("%s sends data out: once %s was read, in a run or in an earlier one that its session still shows, %s", strings.Join(asking, ", "), untrusted, how), "")
 }
 
 // usable are the connectors that the task could be offered, those whose tools are

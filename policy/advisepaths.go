@@ -49,20 +49,12 @@ func (j judge) reachesNone(p property, values []any) (why, cure string) {
 	return "", ""
 }
 
-// pinKey is the field that lists the values, eq or in.
-func (c Condition) pinKey() string {
-	if c.Eq != nil {
-		return "eq"
-	}
-	return "in"
-}
-
 // asUnder says how to name the listed paths by place.
 func (c Condition) asUnder() string {
-	if c.Eq == nil && len(c.In) > 1 {
+	if len(c.values()) > 1 {
 		return fmt.Sprintf("write a line with {under: %v}, one for each", c.In[0])
 	}
-	return fmt.Sprintf("write {under: %v}", append(slices.Clone(c.In), c.Eq)[0])
+	return fmt.Sprintf("write {under: %v}", c.values()[0])
 }
 
 // outsideRoot says why nothing that the connector reads can lie under the path.

@@ -260,14 +260,10 @@ func (c Condition) contradiction() *Fault {
 			}
 		}
 	}
-	key, values := "eq", []any{c.Eq}
-	if c.Eq == nil {
-		key, values = "in", c.In
-	}
 	for _, k := range set {
 		meets := func(v any) bool { return k.test(judge{}, c, v) == yes }
-		if k.key != "under" && len(values) > 0 && c.pinned() && !slices.ContainsFunc(values, meets) {
-			return never(key, "no value here "+k.phrase(c))
+		if k.key != "under" && c.pinned() && len(c.values()) > 0 && !slices.ContainsFunc(c.values(), meets) {
+			return never(c.pinKey(), "no value here "+k.phrase(c))
 		}
 	}
 	return nil
@@ -275,6 +271,21 @@ func (c Condition) contradiction() *Fault {
 
 // pinned tells whether the values are listed.
 func (c Condition) pinned() bool { return c.Eq != nil || c.In != nil }
+
+// values are the listed ones, pinKey the field that lists them.
+func (c Condition) values() []any {
+	if c.Eq != nil {
+		return []any{c.Eq}
+	}
+	return c.In
+}
+
+func (c Condition) pinKey() string {
+	if c.Eq != nil {
+		return "eq"
+	}
+	return "in"
+}
 
 // verdict is what a condition says about one argument. odd is a value that the
 // condition cannot judge: it does not match in allow and does match in deny.

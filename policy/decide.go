@@ -47,8 +47,10 @@ func deny(code Code, format string, args ...any) *refusal {
 
 // decider carries one decision from step to step.
 type decider struct {
-	e    *Effective
-	call Call
+	e *Effective
+	// whole is the policy with the lines that e leaves out for explain; nil: e.
+	whole *Effective
+	call  Call
 
 	slot  task.Slot
 	found bool // the name means the slot

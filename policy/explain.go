@@ -47,6 +47,7 @@ func explainTool(e Effective, c Connected, s task.Slot) Row {
 	refused := d.standing()
 	var conditions []string
 	if refused == nil {
+		d.whole = &e
 		d.e, conditions = unconditional(e, s)
 		for _, step := range []func(*decider) *refusal{(*decider).denied, (*decider).byDefault, (*decider).permitted} {
 			if refused == nil {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func narrowest(connector, tool string, args map[string]any) (g Grant, open []str
 	for name, value := range args {
 		switch {
 		case value == nil:
-		case free(value):
+		case free(value) && name != restKey:
 			g.Where[name] = Condition{Any: true}
 			open = append(open, name)
 		default:
@@ -93,10 +94,14 @@ func lineOf(connector string, t task.Tool, schemas *Schemas) Grant {
 
 // hint is the line that would permit the call at hand, ready to paste: of what was
 // made so far as many times more as are needed. It is empty where no line is short
-// enough.
+// enough, or where deny would refuse whatever it lets through.
 func (d *decider) hint() string {
 	if d.args == nil && d.tool != nil {
-		return lineOf(d.slot.Connector, *d.tool, d.call.Schemas).AllowLine()
+		g := lineOf(d.slot.Connector, *d.tool, d.call.Schemas)
+		if d.refusesAll(g) {
+			return ""
+		}
+		return g.AllowLine()
 	}
 	g, _ := narrowest(d.slot.Connector, d.slot.Tool, d.args)
 	if len(g.YAML()) > maxLineBytes {
@@ -107,6 +112,38 @@ func (d *decider) hint() string {
 		g.Times = &times
 	}
 	return g.AllowLine()
+}
+
+// refusesAll tells whether a line of deny refuses every call that the line of allow
+// lets through.
+func (d *decider) refusesAll(allow Grant) bool {
+	whole := cmp.Or(d.whole, d.e)
+	return slices.ContainsFunc(slices.Concat(whole.Ceiling, whole.Deny), func(deny Grant) bool {
+		if !MatchGrant(deny, d.slot.Connector, d.slot.Tool) {
+			return false
+		}
+		for name, c := range deny.Where {
+			if !d.judge().always(c, allow, name) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// always tells whether a condition of deny holds for the argument in every call that
+// the line of allow lets through.
+func (j judge) always(c Condition, allow Grant, name string) bool {
+	said, named := allow.Where[name]
+	switch closed := len(allow.Where) > 0 && !allow.Where[restKey].Any; {
+	case c.Any:
+		return true
+	case named && said.pinned():
+		return !slices.ContainsFunc(said.values(), func(v any) bool { return j.test(c, v, true) == no })
+	case named && said.Absent, !named && closed:
+		return j.test(c, nil, false) != no
+	}
+	return false
 }
 
 // allowRule is how an allow line that lets a call through is recorded.

@@ -294,5 +294,9 @@ func TestAdviseAskingReads(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: advised %t, want %t", c.name, got, c.want)
 		}
+		e.Deny = []Grant{{Connector: "browser", Tool: "*", Where: map[string]Condition{"to": {Any: true}}}}
+		if slices.ContainsFunc(Advise(e, connectedFixture()), func(a Advice) bool { return strings.Contains(a.Text, "allow: [") }) {
+			t.Errorf("%s: a line is offered that deny excludes", c.name)
+		}
 	}
 }
