@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,8 +11,10 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -93,9 +96,11 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 	if token := c.token(); token != "" {
 		req.Header.Set(TokenHeader, token)
 	}
+	var began atomic.Bool // the answer
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: func() { began.Store(true) }}))
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.unanswered(err)
+		return nil, c.unanswered(ctx, err, began.Load())
 	}
 	if resp.StatusCode < http.StatusBadRequest {
 		return resp, nil
@@ -104,11 +109,18 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 	return nil, errorOf(resp)
 }
 
-// unanswered words that no answer came.
-func (c *Client) unanswered(err error) error {
+// unanswered words that no answer came, or half of one.
+func (c *Client) unanswered(ctx context.Context, err error, began bool) error {
 	var op *net.OpError
 	dialling := errors.As(err, &op) && op.Op == "dial"
+	var slow net.Error
+	late := ctx.Err() != nil || errors.As(err, &slow) && slow.Timeout()
+	cut := !began || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	switch {
+	case !dialling && !late && cut:
+		return fmt.Errorf("ask the daemon at %s: %w", c.socket, c.whyNot(ctx))
+	case dialling && errors.Is(err, syscall.EAGAIN):
+		return fmt.Errorf("ask the daemon at %s: it takes no more connections, since it hangs or too many come at once; try again", c.socket)
 	case dialling && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)):
 		return fmt.Errorf("ask the daemon at %s: %w", c.socket, ErrNoDaemon)
 	case dialling && errors.Is(err, fs.ErrPermission):
@@ -119,6 +131,31 @@ func (c *Client) unanswered(err error) error {
 		err = wrapped.Err // without the made-up URL
 	}
 	return fmt.Errorf("ask the daemon at %s: %w", c.socket, err)
+}
+
+// errUnanswered says that a connection ended before a word of an answer.
+var errUnanswered = errors.New("it took the connection and ended it without an answer: it stopped, or had no free place for it; `runnerd status` says whether it lives, then try again")
+
+// whyTime is how long a daemon has to turn a connection away by itself.
+const whyTime = 500 * time.Millisecond
+
+// whyNot is what a daemon says to a connection that asks for nothing: one without a
+// free place says so and ends it. Beside a request that can be lost.
+func (c *Client) whyNot(ctx context.Context) error {
+	conn, err := (&net.Dialer{Timeout: whyTime}).DialContext(ctx, "unix", c.socket)
+	if err != nil {
+		return errUnanswered
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(whyTime)); err != nil {
+		return errUnanswered
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return errUnanswered
+	}
+	defer resp.Body.Close()
+	return errorOf(resp)
 }
 
 // errorOf reads the error of an answer, also of one that is not ours.

@@ -2,9 +2,11 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"syscall"
 	"time"
@@ -110,22 +112,47 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		peer, err := l.peerOf(c)
-		if err == nil && l.ours(peer.PID) {
-			err = fmt.Errorf("process %d was started by the daemon, for a connector or a command; such have nothing to do here", peer.PID)
-		}
-		var free func()
-		if err == nil {
-			free, err = l.places.take(peer)
-		}
+		peer, free, err := l.admit(c)
 		if err != nil {
 			l.places.tell(l.log, err)
-			_ = c.Close()
+			turnAway(c, err)
 			continue
 		}
 		return &peerConn{Conn: c, peer: peer, free: free}, nil
 	}
 }
+
+func (l *peerListener) admit(c net.Conn) (Peer, func(), error) {
+	peer, err := l.peerOf(c)
+	if err != nil {
+		return peer, nil, err
+	}
+	if l.ours(peer.PID) {
+		return peer, nil, &Error{Status: http.StatusForbidden, Code: CodeForbidden,
+			Message: fmt.Sprintf("process %d was started by the daemon, for a connector or a command; such have nothing to do here", peer.PID)}
+	}
+	free, err := l.places.take(peer)
+	return peer, free, err
+}
+
+// turnAway says why, where there is an answer, and closes. What the peer has to say is
+// not waited for; a socket that is new takes these few bytes at once.
+func turnAway(c net.Conn, why error) {
+	defer c.Close() //nolint:errcheck // nothing more is said there
+	var e *Error
+	if !errors.As(why, &e) {
+		return
+	}
+	body, err := json.Marshal(map[string]*Error{"error": e})
+	if err != nil || c.SetWriteDeadline(time.Now().Add(turnTime)) != nil {
+		return
+	}
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+		e.Status, http.StatusText(e.Status), len(body), body) // it may be gone
+}
+
+// turnTime bounds the writing of a refusal.
+const turnTime = 50 * time.Millisecond
 
 // places are how many connections may be open: of one uid, of everybody who has no
 // right at all, and together. Root's come on top, so that nobody can take them.
@@ -135,6 +162,7 @@ type places struct {
 
 	mu      sync.Mutex
 	byUID   map[int]int
+	byPID   map[process]int
 	known   int // of uids with a right, root left out
 	unknown int
 
@@ -143,7 +171,7 @@ type places struct {
 }
 
 func newPlaces(rights func(Peer) Rights) *places {
-	return &places{total: maxConns, each: maxConns / 4, strangers: maxConns / 16, rights: rights, byUID: map[int]int{}}
+	return &places{total: maxConns, each: maxConns / 4, strangers: maxConns / 16, rights: rights, byUID: map[int]int{}, byPID: map[process]int{}}
 }
 
 // take gives a peer a place until it is freed.
@@ -158,24 +186,48 @@ func (p *places) take(peer Peer) (free func(), err error) {
 	defer p.mu.Unlock()
 	switch {
 	case p.byUID[peer.UID] >= p.each:
-		return nil, fmt.Errorf("uid %d has %d connections open", peer.UID, p.each)
+		return nil, full("uid %d has %d connections open, the most that one may have: %s", peer.UID, p.each, p.most(peer.UID))
 	case peer.UID != 0 && *count >= limit:
-		return nil, fmt.Errorf("%d connections are open", limit)
+		return nil, full("%d connections are open, the most that there may be", limit)
 	}
 	p.byUID[peer.UID]++
+	p.byPID[process{peer.UID, peer.PID}]++
 	if peer.UID != 0 {
 		*count++
 	}
 	return sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.byUID[peer.UID]--; p.byUID[peer.UID] == 0 {
-			delete(p.byUID, peer.UID)
-		}
+		less(p.byUID, peer.UID)
+		less(p.byPID, process{peer.UID, peer.PID})
 		if peer.UID != 0 {
 			*count--
 		}
 	}), nil
+}
+
+// process is one by the uid that it connected with.
+type process struct{ uid, pid int }
+
+func less[K comparable](counts map[K]int, id K) {
+	if counts[id]--; counts[id] == 0 {
+		delete(counts, id)
+	}
+}
+
+func full(format string, args ...any) *Error {
+	return &Error{Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Message: fmt.Sprintf(format, args...), Hint: "end what holds them, or try again"}
+}
+
+// most names the process of a uid that holds the most places.
+func (p *places) most(uid int) string {
+	pid, n := 0, 0
+	for by, open := range p.byPID {
+		if by.uid == uid && (open > n || open == n && by.pid < pid) {
+			pid, n = by.pid, open
+		}
+	}
+	return fmt.Sprintf("%d of process %d", n, pid)
 }
 
 // tellEvery is how often refused connections are logged, however many there are.

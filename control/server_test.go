@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -222,7 +223,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			r.peer.Store(&p)
 			c := must[net.Conn](t)(net.Dial("unix", r.socket))
 			_, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-			if _, rerr := c.Read(make([]byte, 1)); err != nil || rerr != nil {
+			if resp, rerr := http.ReadResponse(bufio.NewReader(c), nil); err != nil || rerr != nil || resp.StatusCode != http.StatusOK {
 				ok(t, c.Close())
 				continue
 			}
