@@ -60,6 +60,7 @@ type decider struct {
 	from  string
 	args  map[string]any
 	rule  string // what allows
+	grant *Grant // the allow line that does, if one does
 	ask   bool   // a person would permit it
 	line  string // the allow line that would permit it
 }

@@ -55,12 +55,27 @@ func explainTool(e Effective, c Connected, s task.Slot) Row {
 			}
 		}
 	}
-	row.Decision, row.Rule = task.DecisionAllow, d.rule
+	row.Decision, row.Rule = task.DecisionAllow, d.countedRule()
 	if refused != nil {
 		row.Decision, row.Code, row.Rule = refused.kind, refused.code, refused.rule
 	}
 	row.Rule = strings.Join(append(conditions, row.Rule), "; otherwise ")
 	return row
+}
+
+// countedRule words what lets a call through and, where that counts calls, what
+// further ones get.
+func (d *decider) countedRule() string {
+	words, used := "", map[string]int{}
+	d.call.Used = func(rule string) int { return used[rule] }
+	for d.grant != nil && d.grant.Limit() > 0 {
+		words += fmt.Sprintf("allow: %s%s (%s); then ", d.grant, d.grant.limitWords(), layerWord(*d.e, "allow"))
+		used[d.rule] = d.grant.Limit()
+		if r := d.permitted(); r != nil {
+			return words + fmt.Sprintf("%s (%s)", r.kind, r.code)
+		}
+	}
+	return words + d.rule
 }
 
 // unconditional leaves out the rules with conditions and words those that name the

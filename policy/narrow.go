@@ -162,12 +162,14 @@ func (d *decider) used(g Grant) int {
 // granted finds the line of allow that lets the call through. Where lines match but
 // have been used as often as they may, spent names the first.
 func (d *decider) granted() (rule, spent string) {
-	for _, g := range d.e.Allow {
+	d.grant = nil
+	for i, g := range d.e.Allow {
 		if !MatchGrant(g, d.slot.Connector, d.slot.Tool) || !d.judge().allows(g, d.args) {
 			continue
 		}
 		most := g.Limit()
 		if most == 0 || d.used(g) < most {
+			d.grant = &d.e.Allow[i]
 			return d.allowRule(g), ""
 		}
 		if spent == "" {

@@ -146,6 +146,36 @@ func TestExplain(t *testing.T) {
 	hasText(t, "conditional", rows[4].Rule, "allow: files/write_file where path under /srv/reports (task file); otherwise")
 }
 
+// What a line permits so often is said with what a further call gets.
+func TestExplainTimes(t *testing.T) {
+	times := func(pair string, n int) Grant {
+		g := mustGrant(t, pair)
+		g.Times = &n
+		return g
+	}
+	for _, c := range []struct {
+		name  string
+		allow []Grant
+		onAsk OnAsk
+		want  string
+	}{
+		{"then refused", []Grant{times("files/write_file", 2)}, OnAskDeny, "allow: files/write_file, 2 times a run (task file); then deny (needs_approval)"},
+		{"then asked", []Grant{times("files/*", 1)}, OnAskPark, "allow: files/*, once a run (task file); then park (needs_approval)"},
+		{"then by another line", []Grant{times("files/*", 1), mustGrant(t, "*/write_file")}, OnAskDeny, "allow: files/*, once a run (task file); then allow: */write_file (task file)"},
+		{"lines of the same words are counted together", []Grant{times("files/*", 1), times("files/*", 3)}, OnAskDeny,
+			"allow: files/*, once a run (task file); then allow: files/*, 3 times a run (task file); then deny (needs_approval)"},
+		{"without", []Grant{mustGrant(t, "files/*")}, OnAskDeny, "allow: files/* (task file)"},
+	} {
+		e := fixture()
+		e.Allow, e.OnAsk = c.allow, c.onAsk
+		for _, r := range Explain(e, connectedFixture()) {
+			if r.Tool == "write_file" && (r.Rule != c.want || r.Decision != task.DecisionAllow) {
+				t.Errorf("%s: %s %s, want %s", c.name, r.Decision, r.Rule, c.want)
+			}
+		}
+	}
+}
+
 func TestAdvise(t *testing.T) {
 	for _, c := range []struct {
 		name     string
