@@ -19,7 +19,7 @@ import (
 // the models that the spec lists as fallback, never another. A fallback that answered stays for the rest of
 // the attempt.
 func (a *attempt) ask(ctx context.Context, offer policy.Offer) (*llm.Response, error) {
-	failed := &modelFailure{}
+	failed := &modelFailure{watched: a.run.Trigger == task.TriggerManual}
 	for i, name := range append([]string{a.modelSpec.Name}, a.modelSpec.Fallback...) {
 		if i > 0 {
 			if err := a.useModel(ctx, name); err != nil {
@@ -53,6 +53,7 @@ func canPass(err error) bool {
 
 // modelFailure gathers why no model answered.
 type modelFailure struct {
+	watched   bool // a person waits for the run, who can start what does not run
 	reasons   []string
 	retryable bool
 	after     time.Duration
@@ -61,7 +62,7 @@ type modelFailure struct {
 func (f *modelFailure) add(name string, err error) {
 	f.reasons = append(f.reasons, fmt.Sprintf("model %s: %s", name, err))
 	var e *llm.Error
-	if canPass(err) && errors.As(err, &e) && !e.NobodyListens() {
+	if canPass(err) && errors.As(err, &e) && !(f.watched && e.NobodyListens()) {
 		f.retryable = true
 		f.after = max(f.after, e.RetryAfter)
 	}

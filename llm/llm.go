@@ -133,7 +133,7 @@ func (e *Spent) Error() string { return e.Err.Error() }
 func (e *Spent) Unwrap() error { return e.Err }
 
 // NobodyListens tells that this machine itself refused the connection: no program
-// listens there, and asking again does not start one.
+// listens there, and asking again at once does not start one.
 func (e *Error) NobodyListens() bool {
 	var op *net.OpError
 	if e.Kind != Unreachable || !errors.Is(e.Err, syscall.ECONNREFUSED) || !errors.As(e.Err, &op) {

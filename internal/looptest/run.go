@@ -24,13 +24,19 @@ func (w *World) Start(id string) string {
 	return run
 }
 
-// Queue stores a queued run of a task.
+// Queue stores a queued run of a task, started by hand.
 func (w *World) Queue(id string) string {
+	w.T.Helper()
+	return w.QueueBy(id, task.TriggerManual)
+}
+
+// QueueBy stores a queued run of a task.
+func (w *World) QueueBy(id string, trigger task.Trigger) string {
 	w.T.Helper()
 	t := w.tasks[id]
 	now := time.Now()
 	run := task.Run{
-		ID: w.NewID(), Task: id, Session: t.SessionID(), Revision: w.revision[id], Due: now, Trigger: task.TriggerManual,
+		ID: w.NewID(), Task: id, Session: t.SessionID(), Revision: w.revision[id], Due: now, Trigger: trigger,
 		Attempt: 1, NotBefore: now, Execution: task.Queued, Delivery: task.DeliveryNone, CreatedAt: now,
 	}
 	w.must(w.Main.InsertManual(context.Background(), run))
