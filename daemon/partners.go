@@ -84,7 +84,7 @@ func (d *Daemon) openStores(ctx context.Context, consent sqldb.Consent) (err err
 
 // Judge looks at both databases and says whether they belong together.
 func Judge(ctx context.Context, s Settings, look Looking, mem sqldb.Memory, consent sqldb.Consent) (accepted string, err error) {
-	if from, cut := cutRestore(s.StateDir); cut {
+	if from, cut := CutRestore(s.StateDir); cut {
 		return "", fmt.Errorf("a restore was cut off half way: run `runnerd restore %s` once more", from)
 	}
 	main, err := look(ctx, s.Database, db.Kind)
@@ -285,8 +285,8 @@ func (d *Daemon) kept(ctx context.Context) error {
 // RestoreMark is the file that says that a restore is under way, and from where.
 func RestoreMark(stateDir string) string { return filepath.Join(stateDir, "restore.unfinished") }
 
-// cutRestore tells whether a restore was cut off, and from where it was.
-func cutRestore(stateDir string) (from string, cut bool) {
+// CutRestore tells whether a restore was cut off, and from where it was.
+func CutRestore(stateDir string) (from string, cut bool) {
 	if stateDir == "" {
 		return "", false
 	}

@@ -7,7 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
+
+// beside are the endings of a SQLite file's own name and of what SQLite keeps beside it.
+var beside = []string{"", "-wal", "-shm", "-journal"}
 
 // SetAside renames a SQLite file, with what SQLite keeps beside it, so that its name
 // is free and nothing is lost. It returns the new names; the file itself goes last,
@@ -16,15 +20,15 @@ func SetAside(path, suffix string) (names []string, err error) {
 	if _, err := os.Lstat(path + suffix); err == nil {
 		return nil, fmt.Errorf("set aside %s: %s%s is there already", path, path, suffix)
 	}
-	for _, beside := range []string{"-journal", "-shm", "-wal", ""} {
-		err := os.Rename(path+beside, path+suffix+beside)
+	for _, part := range slices.Backward(beside) {
+		err := os.Rename(path+part, path+suffix+part)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return names, err
 		}
-		names = append(names, path+suffix+beside)
+		names = append(names, path+suffix+part)
 	}
 	return names, nil
 }
@@ -80,11 +84,23 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// Left are the files of databases, with what SQLite keeps beside them, that are there.
+func Left(paths ...string) (names []string) {
+	for _, path := range paths {
+		for _, suffix := range beside {
+			if _, err := os.Lstat(path + suffix); err == nil {
+				names = append(names, path+suffix)
+			}
+		}
+	}
+	return names
+}
+
 // Remove removes databases with what SQLite keeps beside them.
 func Remove(paths ...string) error {
 	for _, path := range paths {
-		for _, beside := range []string{"", "-wal", "-shm", "-journal"} {
-			if err := os.Remove(path + beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		for _, suffix := range beside {
+			if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}

@@ -45,6 +45,7 @@ func (c doctorCmd) Run(ctx context.Context, a *app) error {
 	list := []finding{a.examineClock(), a.examineState(p), a.examineDaemon(p), a.examineContainment()}
 	list = append(list, a.examineCredentials()...)
 	list = append(list, a.examineMain(ctx), a.examinePolicy(ctx), a.examineTogether(ctx))
+	list = append(list, a.examineRestore(p)...)
 	list = append(list, a.examineFiles(ctx)...)
 	if c.JSON {
 		if err := writeJSON(a.out, list); err != nil {

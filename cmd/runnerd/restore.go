@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"runnerd/daemon"
@@ -118,6 +119,22 @@ func readManifest(dir string) (m manifest, err error) {
 
 // The names of copies before they are in place.
 const preparing = ".restoring"
+
+// examineRestore names what a restore has left behind that was killed: nothing while
+// somebody holds the state, for it may be under way.
+func (a *app) examineRestore(p daemon.Presence) []finding {
+	left := sqldb.Left(a.Database+preparing, a.PolicyDatabase+preparing)
+	from, cut := daemon.CutRestore(a.StateDir)
+	switch {
+	case p.Running:
+		return nil
+	case cut:
+		return []finding{{"restore", fault, fmt.Sprintf("one was cut off half way, and nothing starts until one was finished: run `%s restore %s` once more", a.again(), from)}}
+	case len(left) > 0:
+		return []finding{{"restore", warning, fmt.Sprintf("one was cut off while it copied, and nothing was changed: run it once more, or remove %s", strings.Join(left, ", "))}}
+	}
+	return nil
+}
 
 // prepare copies the backup beside its place, verifies the copies, and makes them
 // know each other as they are now.

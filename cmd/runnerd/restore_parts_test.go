@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"runnerd/sqldb"
 )
 
 // backup makes one and returns its directory.
@@ -230,5 +232,56 @@ func TestRestoreCutOff(t *testing.T) {
 	}
 	if log, code := d.serveOnce(); code != 0 {
 		t.Errorf("serve: exit code %d\n%s", code, log)
+	}
+}
+
+// What a restore that was killed has left behind doctor names, with what to do about
+// it, unless one may be under way.
+func TestDoctorNamesWhatARestoreLeft(t *testing.T) {
+	t.Parallel()
+	d := ran(t, 1)
+	backup := d.backup()
+	doctor := func() string {
+		t.Helper()
+		out, _, _ := d.command("doctor")
+		for line := range strings.Lines(out) {
+			if _, found, ok := strings.Cut(line, " restore "); ok && !strings.HasPrefix(line, "ok") {
+				return strings.TrimSpace(found)
+			}
+		}
+		return ""
+	}
+	if said := doctor(); said != "" {
+		t.Errorf("before: %s", said)
+	}
+	left := []string{d.state("runnerd.db.restoring"), d.state("runnerd.db.restoring-wal"), d.state("task_policies.db.restoring")}
+	for _, name := range left {
+		if err := os.WriteFile(name, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cure := "remove " + strings.Join(left, ", ")
+	if said := doctor(); !strings.Contains(said, "nothing was changed") || !strings.Contains(said, cure) {
+		t.Errorf("copies left: %q, want %q", said, cure)
+	}
+	if _, _, code := d.command("doctor"); code != 0 {
+		t.Errorf("copies left: exit code %d, want 0 for a warning", code)
+	}
+	lock, err := sqldb.LockState(d.a.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := doctor(); said != "" {
+		t.Errorf("while somebody holds the state: %s", said)
+	}
+	if err := errors.Join(lock.Close(), os.WriteFile(d.state("restore.unfinished"), []byte(backup), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if said := doctor(); !strings.Contains(said, "`runnerd restore "+backup+"` once more") || strings.Contains(said, "remove ") {
+		t.Errorf("half way: %q", said)
+	}
+	d.says(0, "restored", "restore", backup)
+	if said := doctor(); said != "" {
+		t.Errorf("afterwards: %s", said)
 	}
 }
