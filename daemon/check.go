@@ -18,10 +18,12 @@ import (
 
 // CheckReport is `check --json`.
 type CheckReport struct {
-	OK       bool        `json:"ok"`
-	Problems []string    `json:"problems"`
-	Warnings []string    `json:"warnings"`
-	Tasks    []TaskCheck `json:"tasks"`
+	OK       bool     `json:"ok"`
+	Problems []string `json:"problems"`
+	Warnings []string `json:"warnings"`
+	// Kept are the broken files of which the last good revision stays in force.
+	Kept  []string    `json:"kept"`
+	Tasks []TaskCheck `json:"tasks"`
 	// Models is only there if they were asked.
 	Models []ModelCheck `json:"models,omitempty"`
 }
@@ -44,7 +46,7 @@ type CheckOptions struct {
 
 // Check collects everything that is wrong and what each task would do.
 func (i *Inspection) Check(ctx context.Context, c CheckOptions) (CheckReport, error) {
-	r := CheckReport{Problems: []string{}, Warnings: []string{}, Tasks: []TaskCheck{}}
+	r := CheckReport{Problems: []string{}, Warnings: []string{}, Kept: append([]string{}, i.Set.Kept...), Tasks: []TaskCheck{}}
 	r.Problems = append(r.Problems, i.Problems()...)
 	if i.Set.Away != nil {
 		r.Problems = append(r.Problems, i.Set.Away.Error())
@@ -52,6 +54,7 @@ func (i *Inspection) Check(ctx context.Context, c CheckOptions) (CheckReport, er
 	if err := i.options.Together(ctx, Whole); err != nil {
 		r.Problems = append(r.Problems, err.Error())
 	}
+	r.Warnings = append(r.Warnings, i.Kept("")...)
 	for _, p := range i.Set.Warnings {
 		r.Warnings = append(r.Warnings, p.Error())
 	}

@@ -45,7 +45,7 @@ func (o Options) Inspect(ctx context.Context) (*Inspection, error) {
 	}
 	i := &Inspection{options: o, redact: redact.New()}
 	i.secrets = o.resolver(i.redact)
-	loader := config.NewLoader(config.Options{Dir: o.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule, CheckPath: o.checkPath(i.secrets), Stored: o.stored(ctx)})
+	loader := config.NewLoader(config.Options{Dir: o.ConfigDir, Zone: zone.String(), CheckSchedule: checkSchedule, CheckPath: o.checkPath(i.secrets), LastGood: o.lastGood(ctx), Stored: o.stored(ctx)})
 	if i.Set, err = loader.Load(ctx); err != nil {
 		return nil, o.Unread(err)
 	}
@@ -55,10 +55,31 @@ func (o Options) Inspect(ctx context.Context) (*Inspection, error) {
 	return i, nil
 }
 
+// ofThisDirectory tells whether the state directory is not that of a daemon with
+// another config directory: what was in force there has no part in this one.
+func (o Options) ofThisDirectory() bool {
+	was := sqldb.Remembered(o.StateDir).Config
+	return was == "" || was == o.ConfigDir
+}
+
+// lastGood reads the revision that serve would use of a file that is broken now.
+func (o Options) lastGood(ctx context.Context) func(file string) ([]byte, bool) {
+	return func(file string) (content []byte, ok bool) {
+		if !o.ofThisDirectory() {
+			return nil, false
+		}
+		err := o.Reading(ctx, func(main *db.DB) (err error) {
+			content, err = main.LastGood(ctx, file)
+			return err
+		})
+		return content, err == nil && content != nil // what is wrong with the database is told by whoever needs it
+	}
+}
+
 // stored reads what was in force last, which serve would fall back to.
 func (o Options) stored(ctx context.Context) func() map[string][]byte {
 	return func() (files map[string][]byte) {
-		if was := sqldb.Remembered(o.StateDir).Config; was != "" && was != o.ConfigDir {
+		if !o.ofThisDirectory() {
 			return nil // as Daemon.stored has it
 		}
 		err := o.Reading(ctx, func(main *db.DB) (err error) {
@@ -91,9 +112,28 @@ func (i *Inspection) Close() error { return i.stops.Close() }
 func (i *Inspection) Task(id string) (config.TaskFile, error) {
 	t, ok := i.Set.Tasks[id]
 	if ok {
+		i.TellKept(id)
 		return t, nil
 	}
 	return t, usagef("%s", NoTask(i.Set, id))
+}
+
+// Kept says of each file that is broken what stands for it here; with a task, of those
+// that matter to it.
+func (i *Inspection) Kept(task string) (lines []string) {
+	for _, file := range i.Set.Kept {
+		if of := taskOf(file); i.Set.Away == nil && (task == "" || of == "" || of == task) {
+			lines = append(lines, file+": it is broken, and a daemon keeps using its last good revision; what is shown goes by that")
+		}
+	}
+	return lines
+}
+
+// TellKept warns of what Kept says.
+func (i *Inspection) TellKept(task string) {
+	for _, line := range i.Kept(task) {
+		text.Fprintf(i.options.Log, "warning: %s\n", line)
+	}
 }
 
 // Broken tells whether the file of a task has problems.

@@ -41,6 +41,7 @@ func (c connectorsListCmd) list(ctx context.Context, a *app, i *daemon.Inspectio
 	if err := a.Together(ctx, sqldb.Look); err != nil {
 		text.Fprintf(a.err, "warning: no daemon starts here: %v\n", err)
 	}
+	i.TellKept("")
 	_, pool, err := i.Dial(ctx, zap.NewNop(), i.Set.ConnectorIDs())
 	if err != nil {
 		return err

@@ -98,6 +98,8 @@ func (c nextCmd) ofTasks(ctx context.Context, a *app) ([]daemon.Instant, error) 
 			return nil, err
 		}
 		ids = []string{c.Task}
+	} else {
+		i.TellKept("")
 	}
 	list := []daemon.Instant{}
 	for _, id := range ids {
