@@ -3,6 +3,7 @@ package anthropic
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"runnerd/llm"
@@ -49,6 +50,10 @@ func (u usage) neutral() task.Usage {
 	return wire.Usage(task.Usage{Input: u.input + u.cacheRead + u.cacheWrite, Output: u.output, CacheRead: u.cacheRead, CacheWrite: u.cacheWrite})
 }
 
+// eventType is what names of events look like, known or not; a problem document's
+// type is a URI.
+var eventType = regexp.MustCompile(`^[a-z_]+$`)
+
 func newAnswer(req *llm.Request) *answer {
 	return &answer{tools: len(req.Tools) > 0, stream: llm.NewThinkFilter(req.OnText), open: map[int]*block{}}
 }
@@ -67,14 +72,14 @@ func (a *answer) read(body *wire.Body) error {
 			a.over = true
 			return nil
 		case ev.Type == "error":
-			return wire.ParseComplaint(ev.Data).Classify(a.tools)
+			return wire.Failed(wire.ParseComplaint(ev.Data), a.tools, a.received)
 		}
 		var e wire.Object
 		if err := json.Unmarshal(ev.Data, &e); err != nil {
 			return wire.Malformed("read answer: %s", err)
 		}
-		if c, said := wire.ComplaintIn(ev.Data, e.Has("content") || e.Text("type") != ""); said {
-			return c.Classify(a.tools)
+		if c, said := wire.ComplaintIn(ev.Data, e.Has("content") || eventType.MatchString(e.Text("type"))); said {
+			return wire.Failed(c, a.tools, a.received)
 		}
 		if e.Text("type") == "" {
 			e["type"], _ = json.Marshal(ev.Type) // some name it in the event alone

@@ -65,7 +65,7 @@ func (a *answer) take(raw json.RawMessage) error {
 		return wire.Malformed("read answer: %s", err)
 	}
 	if c, said := wire.ComplaintIn(raw, wire.Parse(l["message"]) != nil || l.Has("done")); said {
-		return c.Classify(a.tools)
+		return wire.Failed(c, a.tools, a.received)
 	}
 	if n, ok := wire.Count(l["prompt_eval_count"]); ok {
 		a.usage.Input = n

@@ -63,7 +63,7 @@ func (a *answer) read(body *wire.Body) error {
 			a.over = true
 			return nil
 		case ev.Type == "error":
-			return wire.ParseComplaint(ev.Data).Classify(a.tools)
+			return wire.Failed(wire.ParseComplaint(ev.Data), a.tools, a.received)
 		}
 		if err := a.take(ev.Data); err != nil {
 			return err
@@ -81,11 +81,11 @@ func (a *answer) take(data []byte) error {
 	if err := json.Unmarshal(data, &chunk); err != nil {
 		return wire.Malformed("read answer: %s", err)
 	}
-	if c, said := wire.ComplaintIn(data, chunk.Has("choices")); said {
-		return c.Classify(a.tools)
+	choices, ok := wire.List(chunk["choices"])
+	if c, said := wire.ComplaintIn(data, len(choices) > 0); said {
+		return wire.Failed(c, a.tools, a.received)
 	}
 	a.takeUsage(wire.Parse(chunk["usage"]))
-	choices, ok := wire.List(chunk["choices"])
 	if !ok {
 		return wire.Malformed("read choices: want a list")
 	}
@@ -95,7 +95,7 @@ func (a *answer) take(data []byte) error {
 			continue
 		}
 		if choice.Has("error") {
-			return wire.ParseComplaint(raw).Classify(a.tools)
+			return wire.Failed(wire.ParseComplaint(raw), a.tools, a.received)
 		}
 		a.began = true
 		a.takeUsage(wire.Parse(choice["usage"])) // some put it here

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"runnerd/llm"
+	"runnerd/task"
 )
 
 // maxErrorBody bounds how much of a rejection is read, maxWords how much of it
@@ -31,60 +32,118 @@ type Complaint struct {
 	Message string
 }
 
-// complaint is what error bodies hold, in any of their shapes.
-type complaint struct {
-	Error   json.RawMessage `json:"error"`
-	Errors  json.RawMessage `json:"errors"`
-	Message json.RawMessage `json:"message"`
-	Msg     json.RawMessage `json:"msg"`
-	Detail  json.RawMessage `json:"detail"`
-	Type    json.RawMessage `json:"type"`
-	Code    json.RawMessage `json:"code"`
-	Param   json.RawMessage `json:"param"`
-	// Metadata holds, at a router, what the provider behind it said.
-	Metadata json.RawMessage `json:"metadata"`
-	// Base is how MiniMax and its like say it, with a status of 200.
-	Base json.RawMessage `json:"base_resp"`
-}
+// Where error bodies have their words, best first; the code; and HTTP's status. The
+// outer object's words come after those of what lies in error or errors.
+var (
+	wordFields   = []string{"message", "msg", "error_msg", "error_description", "detail", "reason", "title"}
+	codeFields   = []string{"code", "error_code"}
+	statusFields = []string{"status", "statusCode", "status_code", "code"}
+)
 
 // ParseComplaint reads an error body: {"error":{message,type,code}} with a code
 // that is a string or a number, {"error":"words"}, {"message":…}, {"msg":…},
-// {"detail":…}, {"errors":[…]}, {"base_resp":{status_code,status_msg}}, or plain
-// text.
+// {"detail":…} as text or as FastAPI's list, {"errors":[…]}, a problem document
+// (RFC 9457), {"base_resp":{status_code,status_msg}}, or plain text.
 func ParseComplaint(body []byte) Complaint {
-	var outer complaint
-	if json.Unmarshal(body, &outer) != nil {
+	var outer Object
+	list, _ := List(body) // some put it into a list
+	if len(list) > 0 {
+		outer = Parse(list[0])
+	}
+	if outer == nil {
 		return Complaint{Message: words(string(body))}
 	}
 	inner := outer
-	switch list, _ := List(outer.Errors); {
-	case Parse(outer.Error) != nil:
-		inner = complaint{}
-		_ = json.Unmarshal(outer.Error, &inner) // what it lacks stays empty
+	list, _ = List(outer["errors"])
+	switch {
+	case Parse(outer["error"]) != nil:
+		inner = Parse(outer["error"])
 	case len(list) > 0 && Parse(list[0]) != nil:
-		inner = complaint{}
-		_ = json.Unmarshal(list[0], &inner)
-	case len(list) > 0:
-		inner.Message = list[0]
+		inner = Parse(list[0])
 	}
-	c := Complaint{Code: plain(inner.Code), Type: plain(inner.Type), Param: plain(inner.Param)}
-	base := Parse(outer.Base)
+	// MiniMax and its like say it in base_resp, with a status of 200.
+	base := Parse(outer["base_resp"])
+	c := Complaint{Code: first(inner, codeFields), Type: plain(inner["type"]), Param: plain(inner["param"])}
 	if c.Code == "" {
 		c.Code = plain(base["status_code"])
 	}
-	for _, m := range []json.RawMessage{inner.Message, inner.Msg, outer.Message, outer.Msg, base["status_msg"], outer.Detail, outer.Error} {
-		if s := plain(m); s != "" {
-			c.Message = words(s)
+	for _, said := range []string{
+		first(inner, wordFields), first(outer, wordFields), plain(base["status_msg"]), unless(boolean, spoken(outer["error"])), spoken(outer["errors"]),
+	} {
+		if c.Message = words(said); c.Message != "" {
 			break
 		}
 	}
-	if raw := plain(Parse(inner.Metadata)["raw"]); raw != "" {
+	// At a router metadata holds what the provider behind it said.
+	if raw := plain(Parse(inner["metadata"])["raw"]); raw != "" {
 		c.Message = words(c.Message + ": " + raw)
 	}
-	if n, err := strconv.Atoi(c.Code); err == nil && n >= 400 && n < 600 {
-		c.Status = n
+	if c.Status = statusIn(inner); c.Status == 0 {
+		c.Status = statusIn(outer)
 	}
 	return c
+}
+
+// first is what the first of these fields says that says something.
+func first(o Object, fields []string) string {
+	for _, f := range fields {
+		if s := spoken(o[f]); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+var boolean = regexp.MustCompile(`^(?:true|false|\{\s*\})$`)
+
+// unless is s if it does not match.
+func unless(bad *regexp.Regexp, s string) string {
+	if bad.MatchString(s) {
+		return ""
+	}
+	return s
+}
+
+// spoken is what a value says in words: a text, an object's words with the place that
+// it names, a list's entries, or else the value as it is written.
+func spoken(raw json.RawMessage) string {
+	o := Parse(raw)
+	list, _ := List(raw)
+	switch {
+	case o != nil:
+		said := first(o, append(wordFields, "error"))
+		if place, _ := List(o["loc"]); said != "" && len(place) > 0 {
+			said = dotted(place) + ": " + said
+		}
+		if said != "" {
+			return said
+		}
+	case len(list) > 0:
+		var all []string
+		for _, entry := range list {
+			all = append(all, spoken(entry))
+		}
+		return strings.Join(all, "; ")
+	}
+	return plain(raw)
+}
+
+func dotted(place []json.RawMessage) string {
+	var names []string
+	for _, raw := range place {
+		names = append(names, plain(raw))
+	}
+	return strings.Join(names, ".")
+}
+
+// statusIn is the HTTP status of an error that an object names; 0 if none.
+func statusIn(o Object) int {
+	for _, f := range statusFields {
+		if n, ok := Count(o[f]); ok && n >= 400 && n < 600 {
+			return int(n)
+		}
+	}
+	return 0
 }
 
 // ComplaintIn looks for an error in a part of an answer that came with status 200.
@@ -98,12 +157,22 @@ func ComplaintIn(data []byte, payload bool) (Complaint, bool) {
 	said := o.Has("error") && string(o["error"]) != "false" && string(o["error"]) != `""` || o.Text("type") == "error" ||
 		failed && code != 0 || isBool && o.Has("success") && !ok
 	if !said && !payload {
-		said = o.Has("errors") || o.Has("detail") || o.Has("message") && Parse(o["message"]) == nil || o.Has("msg")
+		said = o.Has("errors") || o.Has("detail") || o.Has("message") && Parse(o["message"]) == nil || o.Has("msg") || o.Has("error_msg") || statusIn(o) != 0
 	}
 	if !said {
 		return Complaint{}, false
 	}
 	return ParseComplaint(data), true
+}
+
+// Failed is the error of a complaint in an answer of status 200. Once some of the answer
+// has come the request was a good one, so that words which nobody knows may pass.
+func Failed(c Complaint, tools bool, received func() (task.Usage, int)) error {
+	e := c.Classify(tools)
+	if _, n := received(); n > 0 && e.Kind == llm.BadRequest && c.Status == 0 {
+		e.Kind = llm.ServerError
+	}
+	return e
 }
 
 // plain is a JSON string's value, or any other value as it is written; null is "".
@@ -239,26 +308,34 @@ func statusKind(status int) llm.Kind {
 }
 
 // typeKind classes an error that came with status 200 by the vendor's own type,
-// or by its words where it names none that is known.
+// or by its words where it names none that is known. What says nothing may pass;
+// words that do not speak of what passes are a rejection, which waiting does not cure.
 func typeKind(typ, message string) llm.Kind {
 	for _, k := range saidKinds {
-		if strings.Contains(typ, k.types) || k.words != nil && k.words.MatchString(message) {
+		if k.types.MatchString(typ) || k.words != nil && k.words.MatchString(message) {
 			return k.kind
 		}
 	}
-	return llm.ServerError
+	if message == "" {
+		return llm.ServerError
+	}
+	return llm.BadRequest
 }
 
 var saidKinds = []struct {
-	kind  llm.Kind
-	types string
-	words *regexp.Regexp
+	kind         llm.Kind
+	types, words *regexp.Regexp
 }{
-	{llm.Overloaded, "overloaded", regexp.MustCompile(`(?i)overloaded|server (?:is )?busy|at capacity`)},
-	{llm.RateLimited, "rate_limit", regexp.MustCompile(`(?i)rate limit|too many requests`)},
-	{llm.Auth, "authentication", regexp.MustCompile(`(?i)(?:invalid|incorrect|wrong|missing|expired) (?:x-)?api[ -_]?key|unauthori[sz]ed|authentication fail|login fail`)},
-	{llm.Auth, "permission", nil},
-	{llm.NotFound, "not_found", nil},
-	{llm.BadRequest, "invalid_request", regexp.MustCompile(`(?i)invalid (?:param|request|argument)`)},
-	{llm.Timeout, "timeout", regexp.MustCompile(`(?i)timed out`)},
+	{llm.RateLimited, regexp.MustCompile(`(?i)rate_?limit|throttl|too_?many`), regexp.MustCompile(`(?i)rate[- ]?limit|too many requests|throttl`)},
+	{llm.Overloaded, regexp.MustCompile(`(?i)overloaded|unavailable`),
+		regexp.MustCompile(`(?i)overloaded|\bbusy\b|at capacity|unavailable|warming up|loading model|model is (?:currently )?loading`)},
+	{llm.Auth, regexp.MustCompile(`(?i)authentication|permission|unauthori[sz]ed|forbidden`),
+		regexp.MustCompile(`(?i)(?:invalid|incorrect|wrong|missing|expired) (?:x-)?(?:api[ -_]?key|(?:access )?token|credential)|(?:api[ -_]?key|access token)[^.]{0,20} (?:invalid|incorrect|missing|expired)|` +
+			`unauthori[sz]ed|not (?:authenticated|authori[sz]ed)|could not validate credentials|authentication (?:fail|is invalid|required)|login fail|^forbidden$`)},
+	{llm.NotFound, regexp.MustCompile(`(?i)not_found`), regexp.MustCompile(`(?i)^(?:page |resource )?not found\.?$`)},
+	{llm.BadRequest, regexp.MustCompile(`(?i)invalid_request`), regexp.MustCompile(`(?i)invalid (?:param|request|argument)`)},
+	{llm.Timeout, regexp.MustCompile(`(?i)timeout`), regexp.MustCompile(`(?i)timed? ?out`)},
+	{llm.ServerError, regexp.MustCompile(`(?i)api_error|server_?error|internal`),
+		regexp.MustCompile(`(?i)internal (?:server )?error|server error|crash|out of memory|upstream|(?:bad|error) gateway|gateway error|connection (?:error|reset|closed|refused|lost)|connect error|network|` +
+			`(?:try|retry)(?: it| the request)?(?: again| later)|temporar|went wrong|(?:unexpected|unknown) error|error occurred`)},
 }
