@@ -78,8 +78,19 @@ func (f *modelFailure) end() error {
 	return &stop{task.Failed, reason}
 }
 
-// askModel asks the open model, again after a pause where that can help.
+// askModel asks the open model, again after a pause where that can help. What the run
+// says of further tries is over with them.
 func (a *attempt) askModel(ctx context.Context, offer policy.Offer) (*llm.Response, error) {
+	resp, err := a.tries(ctx, offer)
+	if a.run.Reason != "" && ctx.Err() == nil {
+		if serr := a.say(ctx, ""); serr != nil {
+			a.log.Error("reason not cleared", zap.Error(serr)) // no ground to lose an answer
+		}
+	}
+	return resp, err
+}
+
+func (a *attempt) tries(ctx context.Context, offer policy.Offer) (*llm.Response, error) {
 	for try := 0; ; try++ {
 		req, err := a.request(ctx, offer)
 		if err != nil {
@@ -113,12 +124,17 @@ func (a *attempt) askModel(ctx context.Context, offer policy.Offer) (*llm.Respon
 }
 
 // sayTry puts into the run's reason that its model is asked again, so that whoever
-// watches is told. The run's end says something else there, or nothing.
+// watches is told.
 func (a *attempt) sayTry(ctx context.Context, e *llm.Error, try int, pause time.Duration) error {
 	if pause <= 0 {
 		return nil
 	}
-	a.run.Reason = a.Redact.Text(fmt.Sprintf("model %s: try %d of %d in %s: %s", a.modelSpec.Name, try, a.ModelRetries+1, pause.Round(time.Second), e))
+	return a.say(ctx, fmt.Sprintf("model %s: try %d of %d in %s: %s", a.modelSpec.Name, try, a.ModelRetries+1, pause.Round(time.Second), e))
+}
+
+// say stores what the run is at as its reason.
+func (a *attempt) say(ctx context.Context, reason string) error {
+	a.run.Reason = a.Redact.Text(reason)
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.FinalWrites)
 	defer cancel()
 	return a.write(final, a.Store.Update)

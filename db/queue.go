@@ -56,7 +56,8 @@ func (d *DB) ClaimRun(ctx context.Context, id string, now time.Time) (run task.R
 	return run, ok, nil
 }
 
-// begin moves the first of the rows, if there is one, to running.
+// begin moves the first of the rows, if there is one, to running. Why it was not is
+// over.
 func begin(ctx context.Context, tx bun.Tx, rows []runRow, now time.Time) (run task.Run, ok bool, err error) {
 	if len(rows) == 0 {
 		return run, false, nil
@@ -67,6 +68,7 @@ func begin(ctx context.Context, tx bun.Tx, rows []runRow, now time.Time) (run ta
 	if run.StartedAt.IsZero() {
 		run.StartedAt = at(now).t
 	}
+	run.Reason = ""
 	if err := move(ctx, tx, run, task.Running); err != nil {
 		return run, false, err
 	}
