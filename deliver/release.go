@@ -20,28 +20,32 @@ const (
 	maxPreview = 400
 )
 
-// release tells whether a result may go to its destination now. One with
-// when_tainted: hold, of a run that has read untrusted text, waits for a person's
+// release tells whether a result may go to its destination now, and since when. One
+// with when_tainted: hold, of a run that has read untrusted text, waits for a person's
 // approval, which shows the very text that will be sent. A refusal leaves the
 // destination out; without a decision in time the delivery has failed.
-func (w *Worker) release(ctx context.Context, res Result, rec task.DeliveryRecord) (task.DeliveryRecord, bool) {
+func (w *Worker) release(ctx context.Context, res Result, rec task.DeliveryRecord) (_ task.DeliveryRecord, since time.Time, ok bool) {
+	since = res.Run.FinishedAt
 	to := res.Task.Deliver[rec.Index]
 	if to.WhenTainted != task.HoldTainted || !res.Run.HasMark(task.MarkUntrusted) {
-		return rec, true
+		return rec, since, true
 	}
 	ask, err := w.opts.Store.HoldDelivery(ctx, w.question(res, rec, to))
 	if err != nil {
 		w.hold(rec, err)
-		return rec, false
+		return rec, since, false
 	}
 	before := rec.State
 	rec.UpdatedAt = time.Now()
 	switch {
 	case ask.State == task.ApprovalApproved:
-		return rec, true
+		if ask.DecidedAt.After(since) {
+			since = ask.DecidedAt
+		}
+		return rec, since, true
 	case ask.State == task.ApprovalPending && ask.ExpiresAt.After(rec.UpdatedAt):
 		if rec.State = task.DestinationHeld; before == rec.State {
-			return rec, false
+			return rec, since, false
 		}
 		w.log.Warn("delivery waits for a person", zap.String(keyRun, rec.Run), zap.String("approval", ask.ID))
 	case ask.State == task.ApprovalDenied:
@@ -50,7 +54,7 @@ func (w *Worker) release(ctx context.Context, res Result, rec task.DeliveryRecor
 		rec.State, rec.Error = task.DestinationFailed, fmt.Sprintf("approval %s: nobody let the result go in time", ask.ID)
 	}
 	w.save(ctx, rec)
-	return rec, false
+	return rec, since, false
 }
 
 // waits tells whether nobody has decided about a held result yet. What cannot be

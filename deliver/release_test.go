@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,5 +49,49 @@ func TestHeldResults(t *testing.T) {
 		}
 		stop()
 		must(t, <-done)
+	})
+}
+
+// A result that was let go late is tried as often as any other, counted from then: over
+// a restart too.
+func TestHeldResultIsTriedAsOften(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, dir+"/db")
+		defer d.Close()
+		must(t, os.WriteFile(dir+"/no-dir", nil, 0o644))
+		hold := toFile(dir + "/no-dir/x")
+		hold.WhenTainted = task.HoldTainted
+		d.marks = []string{task.MarkUntrusted + ":web/get"}
+		id := d.ended("a", "late\n", hold)
+		var tried []task.DeliveryRecord
+		play := func(long time.Duration) {
+			ctx, stop := context.WithCancel(t.Context())
+			w := NewWorker(WorkerOptions{
+				Deliverer: New(Options{}), Store: d,
+				Tried: func(_ task.Run, rec task.DeliveryRecord) { tried = append(tried, rec) },
+			})
+			done := make(chan error, 1)
+			go func() { done <- w.Run(ctx) }()
+			time.Sleep(long)
+			synctest.Wait()
+			stop()
+			must(t, <-done)
+		}
+		play(2 * 24 * time.Hour)
+		decided := time.Now()
+		_, err := d.DecideApproval(t.Context(), db.Verdict{ID: id + "-0", State: task.ApprovalApproved, By: "alice"}, decided)
+		must(t, err)
+		play(time.Hour)
+		if run := d.run(id); run.Delivery != task.DeliveryPending {
+			t.Errorf("an hour after it was let go: %s, %s", run.Delivery, run.Reason)
+		}
+		play(12 * time.Hour)
+		if run := d.run(id); run.Delivery != task.DeliveryFailed || !strings.Contains(run.Reason, "given up after 8 attempts") {
+			t.Errorf("in the end: %s, %s", run.Delivery, run.Reason)
+		}
+		if n := len(tried); n != 8 || tried[7].UpdatedAt.Sub(decided) > 12*time.Hour {
+			t.Errorf("%d attempts: %+v", n, tried)
+		}
 	})
 }

@@ -36,7 +36,8 @@ type WorkerOptions struct {
 	// Pauses are between the attempts of one destination: one attempt more than
 	// there are pauses. 10s, 1m, 5m, 15m, 1h, 3h and 6h unless set.
 	Pauses []time.Duration
-	// GiveUp is how long after its run's end a destination is still tried; 12 h.
+	// GiveUp is how long after its run's end, or after a person let a held result go, a
+	// destination is still tried; 12 h.
 	GiveUp time.Duration
 	// Grace is how long attempts under way may go on after Run's context has
 	// ended; 10 s.
@@ -169,7 +170,8 @@ func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec 
 		w.save(ctx, rec)
 		return rec
 	}
-	if rec, applies = w.release(ctx, res, rec); !applies {
+	rec, since, ok := w.release(ctx, res, rec)
+	if !ok {
 		return rec
 	}
 	planned := rec
@@ -185,7 +187,7 @@ func (w *Worker) attempt(ctx context.Context, run task.Run, spec task.Task, rec 
 		rec.State, rec.Attempts, rec.NextAt = task.DestinationPending, planned.Attempts, planned.NextAt
 		rec.Error, rec.UpdatedAt = err.Error(), time.Now()
 	default:
-		rec = w.judge(rec, run, again, err)
+		rec = w.judge(rec, since, again, err)
 	}
 	if err == nil {
 		w.arrivedAt(destination(spec.Deliver[rec.Index]), rec.UpdatedAt)
@@ -220,8 +222,9 @@ func (w *Worker) result(ctx context.Context, runID string, spec task.Task) (res 
 	return res, err
 }
 
-// judge says what an attempt's end means for its destination.
-func (w *Worker) judge(rec task.DeliveryRecord, run task.Run, again bool, err error) task.DeliveryRecord {
+// judge says what an attempt's end means for its destination, of a result that could go
+// there since an instant.
+func (w *Worker) judge(rec task.DeliveryRecord, since time.Time, again bool, err error) task.DeliveryRecord {
 	rec.UpdatedAt, rec.Error = time.Now(), ""
 	if err == nil {
 		rec.State = task.DestinationDelivered
@@ -233,7 +236,7 @@ func (w *Worker) judge(rec task.DeliveryRecord, run task.Run, again bool, err er
 	}
 	if rec.Attempts <= len(w.opts.Pauses) {
 		next := rec.UpdatedAt.Add(w.opts.Pauses[rec.Attempts-1])
-		if next.Sub(run.FinishedAt) <= w.opts.GiveUp {
+		if next.Sub(since) <= w.opts.GiveUp {
 			rec.State, rec.NextAt = task.DestinationPending, next
 			return rec
 		}
