@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"runnerd/confine"
@@ -55,8 +56,8 @@ const (
 )
 
 func (c backupCmd) Run(ctx context.Context, a *app) error {
-	if sqldb.IsPostgres(a.Database) || sqldb.IsPostgres(a.PolicyDatabase) {
-		return usage("a database is on PostgreSQL, which has tools of its own: pg_dump")
+	if err := a.onPostgres("backup", "copies nothing", "pg_dump", "copy"); err != nil {
+		return err
 	}
 	if err := a.Together(ctx, sqldb.Look); err != nil {
 		return err
@@ -96,6 +97,32 @@ func (c backupCmd) Run(ctx context.Context, a *app) error {
 		text.Fprintf(a.out, "%s  %s, %d bytes\n", f.SHA256[:16], filepath.Join(c.Dir, f.Name), f.Bytes)
 	}
 	return nil
+}
+
+// onPostgres refuses a verb for databases that are no files, and names the tool for
+// them; and says what becomes of one that is a file.
+func (a *app) onPostgres(verb, does, tool, by string) error {
+	var there []string
+	files := ""
+	for _, d := range []struct {
+		role sqldb.Role
+		dsn  string
+	}{{sqldb.Main, a.Database}, {sqldb.Policy, a.PolicyDatabase}} {
+		if sqldb.IsPostgres(d.dsn) {
+			there = append(there, string(d.role))
+		} else {
+			files = fmt.Sprintf(", and %s %s by hand", by, d.dsn)
+		}
+	}
+	if len(there) == 0 {
+		return nil
+	}
+	is := "is"
+	if len(there) > 1 {
+		is = "are"
+	}
+	return usage("%s %s on PostgreSQL, where `runnerd %s` %s: stop the daemon, use %s%s; should a start find that the databases are not of one moment, "+
+		"`runnerd serve --accept-databases` takes them as they are", strings.Join(there, " and "), is, verb, does, tool, files)
 }
 
 // emptyDir makes a directory that nobody but us can read, or takes an empty one.

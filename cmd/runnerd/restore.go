@@ -31,8 +31,8 @@ func (restoreCmd) Help() string {
 // Run verifies everything before it touches anything. A restore that is cut off half
 // way leaves a mark, which keeps every start away until one was finished.
 func (c restoreCmd) Run(ctx context.Context, a *app) (err error) {
-	if sqldb.IsPostgres(a.Database) || sqldb.IsPostgres(a.PolicyDatabase) {
-		return usage("a database is on PostgreSQL, which has tools of its own: pg_restore")
+	if err := a.onPostgres("restore", "puts nothing back", "pg_restore, or psql, on what pg_dump wrote", "put back"); err != nil {
+		return err
 	}
 	m, err := readManifest(c.Dir)
 	if err != nil {
