@@ -44,6 +44,8 @@ type Seen struct {
 type State struct {
 	Role  Role
 	Place string
+	// Served says that it is on PostgreSQL and no file.
+	Served bool
 	// There: it exists and is not empty. Used: runs, receipts, files or rules were
 	// recorded in it.
 	There, Used bool

@@ -27,10 +27,15 @@ const (
 type PartnerError struct {
 	Problem string
 	Flags   string // of `serve`, that let it start all the same
+	Served  bool   // one of them is on PostgreSQL, which `restore` leaves alone
 }
 
 func (e *PartnerError) Error() string {
-	return fmt.Sprintf("%s; put the right file back, `runnerd restore DIR` from a backup, or start without what is missing by `runnerd serve %s`, once", e.Problem, e.Flags)
+	back := "put the right file back, `runnerd restore DIR` from a backup"
+	if e.Served {
+		back = "put the right one back, on PostgreSQL by pg_restore of what pg_dump wrote"
+	}
+	return fmt.Sprintf("%s; %s, or start without what is missing by `runnerd serve %s`, once", e.Problem, back, e.Flags)
 }
 
 // ErrNothingToAccept is wrapped where a consent was given for nothing.
@@ -41,6 +46,7 @@ var ErrNothingToAccept = errors.New("it is for one start only; leave it out")
 // *PartnerError.
 func Judge(main, policy State, mem Memory, c Consent) (accepted string, err error) {
 	problem, flags := quarrel(main, policy, mem)
+	apart := &PartnerError{problem, flags, main.Served || policy.Served}
 	given := c.flags()
 	switch {
 	case problem == "" && given != "":
@@ -48,9 +54,9 @@ func Judge(main, policy State, mem Memory, c Consent) (accepted string, err erro
 	case problem == "", given == flags:
 		return problem, nil
 	case given != "":
-		return "", fmt.Errorf("%s is not what is asked for: %w", given, &PartnerError{problem, flags})
+		return "", fmt.Errorf("%s is not what is asked for: %w", given, apart)
 	}
-	return "", &PartnerError{problem, flags}
+	return "", apart
 }
 
 func (c Consent) flags() string {

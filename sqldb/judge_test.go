@@ -122,12 +122,28 @@ func TestNoteAndLook(t *testing.T) {
 		}))
 	}
 	s := must[State](t)(Look(ctx, dsn, k))
-	if noted.Place = s.Place; s != noted || s.Partner != partner || s.Now != (Marks{Generation: 2, Runs: 1}) {
+	if noted.Place, noted.Served = s.Place, s.Served; s != noted || s.Partner != partner || s.Now != (Marks{Generation: 2, Runs: 1}) {
 		t.Errorf("looked %+v\nnoted  %+v", s, noted)
 	}
 	other := k
 	other.Mark = "something_else"
 	if s, err := Look(ctx, dsn, other); !IsPostgres(dsn) && err == nil {
 		t.Errorf("tables of another kind: %+v", s)
+	}
+}
+
+// What is said to do is what can be done: a database on PostgreSQL is put back by its
+// own tools.
+func TestCureFitsTheDatabase(t *testing.T) {
+	main, policy := State{Role: Main, Place: "M", There: true, Used: true, ID: "m"}, State{Role: Policy, Place: "P", There: true, Used: true, ID: "q"}
+	for served, want := range map[bool]string{false: "`runnerd restore DIR`", true: "pg_restore"} {
+		main.Partner, policy.Served = Seen{ID: "p"}, served
+		_, err := Judge(main, policy, Memory{}, Consent{})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "runnerd restore") == served {
+			t.Errorf("on PostgreSQL %t: %v", served, err)
+		}
+	}
+	if s := must[State](t)(Look(ctx, anyDSN(t), Kind{Role: Main, Table: "main_identity", Mark: "marked"})); s.Served != (*postgres != "") {
+		t.Errorf("served: %t", s.Served)
 	}
 }

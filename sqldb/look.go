@@ -40,7 +40,7 @@ func LookWhole(ctx context.Context, dsn string, k Kind, within time.Duration) (S
 func lookAt(ctx context.Context, dsn string, k Kind, within time.Duration) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWait+within)
 	defer cancel()
-	s := State{Role: k.Role, Place: Name(dsn)}
+	s := State{Role: k.Role, Place: Name(dsn), Served: IsPostgres(dsn)}
 	q, err := openLook(dsn)
 	if err == nil && q != nil && within > 0 && !IsPostgres(dsn) {
 		if err = whole(ctx, q, dsn, within); err != nil {
@@ -54,7 +54,7 @@ func lookAt(ctx context.Context, dsn string, k Kind, within time.Duration) (Stat
 		s, err = look(ctx, tx, k, IsPostgres(dsn))
 		return err
 	})
-	s.Role, s.Place = k.Role, Name(dsn)
+	s.Role, s.Place, s.Served = k.Role, Name(dsn), IsPostgres(dsn)
 	return s, lookError(s, errors.Join(err, q.Close()))
 }
 
