@@ -20,7 +20,7 @@ func BenchmarkDecision(b *testing.B) {
 	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
 		reader(w, id)
 	}
-	w.Task(task.Task{ID: "brief"}, policy.Fields{Allow: grants("desk/note", "a/*")})
+	w.Task(task.Task{ID: "brief"}, policy.Fields{Tools: task.ListOf("desk"), Allow: grants("desk/note", "a/*")})
 	tool := task.Tool{Name: "note", InputSchema: json.RawMessage(noteSchema)}
 	tool.Hash = tool.DefinitionHash()
 	call := policy.Call{

@@ -113,11 +113,16 @@ func (d *decider) understood() *refusal {
 		field string
 		rules []Grant
 	}{{ceiling, d.e.Ceiling}, {"deny", d.e.Deny}, {"allow", d.e.Allow}} {
-		for _, g := range list.rules {
-			if err := g.CheckAs(list.field); err != nil {
-				return deny(CodePolicyError, "%s (%s): %s", list.field, layerWord(*d.e, list.field), oneLine(err))
+		for i := range list.rules {
+			if g := &list.rules[i]; !g.settledAs(list.field) {
+				if err := g.CheckAs(list.field); err != nil {
+					return deny(CodePolicyError, "%s (%s): %s", list.field, layerWord(*d.e, list.field), oneLine(err))
+				}
 			}
 		}
+	}
+	if d.rules.isSettled() {
+		return nil
 	}
 	if err := d.rules.Check(); err != nil {
 		return deny(CodePolicyError, "connector %s: %s", d.slot.Connector, oneLine(err))

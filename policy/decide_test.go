@@ -476,9 +476,19 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
+// BenchmarkDecide decides a call by the last of many lines.
 func BenchmarkDecide(b *testing.B) {
 	e := fixture()
-	e.Allow = []Grant{{Connector: "files", Tool: "write_file", Where: map[string]Condition{"path": {Under: "/srv/reports"}, "content": {Any: true}}}}
+	where := map[string]Condition{"path": {Under: "/srv/reports"}, "content": {Any: true}}
+	for range 60 {
+		e.Allow = append(e.Allow, Grant{Connector: "mail", Tool: "send_*", Where: where})
+	}
+	e.Allow = append(e.Allow, Grant{Connector: "files", Tool: "write_file", Where: where})
+	for i := range e.Allow { // as whoever reads them does
+		if err := e.Allow[i].Settle("allow"); err != nil {
+			b.Fatal(err)
+		}
+	}
 	c := call("files", "write_file", `{"path":"/srv/reports/2026-01-01.md","content":"`+strings.Repeat("text ", 200)+`"}`)
 	c.Schemas = NewSchemas()
 	b.ReportAllocs()

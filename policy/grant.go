@@ -22,7 +22,8 @@ type Grant struct {
 	// Times is how many calls of one run the line permits; nil: see Limit.
 	Times *int `json:"times,omitempty"`
 
-	faults []Fault // what could not be decoded
+	faults  []Fault      // what could not be decoded
+	settled *settledLine // see Settle
 }
 
 var connectorGlob = regexp.MustCompile(`^[a-z*?][a-z0-9*?-]{0,30}$`)
@@ -190,6 +191,9 @@ func DecodeGrant(data []byte) Grant {
 // /srv/reports". Receipts keep these words, by which the calls of a line are
 // counted.
 func (g Grant) String() string {
+	if s := g.proof(); s != nil {
+		return s.words
+	}
 	pair := g.Connector + "/" + g.Tool
 	if len(g.Where) == 0 {
 		return pair

@@ -167,6 +167,8 @@ type ConnectorRules struct {
 	// Pins are the accepted definitions, tool name to hash; nil when nothing was
 	// ever accepted.
 	Pins map[string]string
+
+	settled *ConnectorRules // see Settle
 }
 
 // Source names the tier that decided reachability.

@@ -404,7 +404,7 @@ func parseRules(l layered) (out parsedRules, err error) {
 		}
 	}
 	rules.Disabled, rules.Flags = disabled.Items(), flags.Items()
-	if err := rules.Check(); err != nil {
+	if err := rules.Settle(); err != nil {
 		return out, err
 	}
 	if text := fields.file[len(targets)]; text != null {

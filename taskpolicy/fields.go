@@ -177,9 +177,9 @@ func parseClasses(raw json.RawMessage) (map[string]policy.Class, error) {
 // parseLines reads lines of the field, allow or deny.
 func parseLines(field string, raw json.RawMessage) (task.List[policy.Grant], error) {
 	list, err := decode[task.List[policy.Grant]](raw, `a list of "connector/tool" or {tool: connector/tool, where: …}`)
-	for _, g := range list.Items() {
+	for i := range list.Items() {
 		if err == nil {
-			err = g.CheckAs(field)
+			err = list.Items()[i].Settle(field)
 		}
 	}
 	return list, err
