@@ -51,7 +51,9 @@ func TestSettledLines(t *testing.T) {
 
 func TestSettledRules(t *testing.T) {
 	for name, edit := range map[string]func(*ConnectorRules){
-		"classes":  func(r *ConnectorRules) { r.Classes = map[string]Class{"[w]rite_file": ClassRead, "a": ClassRead, "b": ClassRead} },
+		"classes": func(r *ConnectorRules) {
+			r.Classes = map[string]Class{"[w]rite_file": ClassRead, "a": ClassRead, "b": ClassRead}
+		},
 		"disabled": func(r *ConnectorRules) { r.Disabled = []string{"[w]rite_file"} },
 		"flags":    func(r *ConnectorRules) { r.Flags = []Flag{{Tool: "[w]rite_file", Kind: FlagEgress}} },
 	} {

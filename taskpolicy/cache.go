@@ -2,6 +2,7 @@ package taskpolicy
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,30 @@ type caches struct {
 	ttls   memo[string, time.Duration]
 	limits memo[string, policy.Limits]
 	rules  memo[layered, parsedRules]
+	// latest is what the rows of all connectors said last.
+	latest latest[connectorRules]
+}
+
+// latest keeps what was made of the latest rows: they are compared, not looked up,
+// since all tasks read the same.
+type latest[V any] struct {
+	mu   sync.Mutex
+	rows []string
+	v    V
+}
+
+// get answers what parse makes of the rows. Errors are not kept.
+func (l *latest[V]) get(rows []string, parse func([]string) (V, error)) (V, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rows != nil && slices.Equal(l.rows, rows) {
+		return l.v, nil
+	}
+	v, err := parse(rows)
+	if err == nil {
+		l.rows, l.v = rows, v
+	}
+	return v, err
 }
 
 // memoMost bounds one memo; a full one starts again.

@@ -134,7 +134,6 @@ func (s *Store) readEffective(ctx context.Context, taskID, session, project stri
 	}
 	defer rows.Close()
 	b := builder{cache: &s.cache, e: policy.Effective{Task: taskID, Session: session, Project: project}}
-	b.connectors = make(map[string]layered, 16)
 	for rows.Next() {
 		var row string
 		if err := rows.Scan(&row); err != nil {
@@ -190,33 +189,33 @@ type builder struct {
 	cache                          *caches
 	e                              policy.Effective
 	task, session, project, daemon layered
-	connectors                     map[string]layered
+	connectors                     []string // their rows
 }
 
 func (b *builder) add(row string) {
 	scope, rest, _ := strings.Cut(row, separator)
-	id, rest, _ := strings.Cut(rest, separator)
-	layer, fields, _ := strings.Cut(rest, separator)
-	put := func(l *layered) {
-		if policy.Layer(layer) == policy.LayerOverride {
-			l.override = fields
-		} else {
-			l.file = fields
-		}
-	}
 	switch policy.Scope(scope) {
 	case policy.ScopeTask:
-		put(&b.task)
+		b.task.put(rest)
 	case policy.ScopeSession:
-		put(&b.session)
+		b.session.put(rest)
 	case policy.ScopeProject:
-		put(&b.project)
+		b.project.put(rest)
 	case scopeDaemon:
-		put(&b.daemon)
+		b.daemon.put(rest)
 	case policy.ScopeConnector:
-		l := b.connectors[id]
-		put(&l)
-		b.connectors[id] = l
+		b.connectors = append(b.connectors, rest)
+	}
+}
+
+// put takes the row of one layer, from its id on.
+func (l *layered) put(row string) {
+	_, rest, _ := strings.Cut(row, separator)
+	layer, fields, _ := strings.Cut(rest, separator)
+	if policy.Layer(layer) == policy.LayerOverride {
+		l.override = fields
+	} else {
+		l.file = fields
 	}
 }
 
@@ -358,25 +357,51 @@ func (b *builder) tierFields() error {
 	return nil
 }
 
-// rules reads every connector. One that no file configures does not exist, whatever
-// an override says of it.
+// rules takes over what the connectors' rows say.
 func (b *builder) rules() error {
-	b.e.Connectors = make(map[string]policy.ConnectorRules, len(b.connectors))
-	for id, l := range b.connectors {
+	all, err := b.cache.latest.get(b.connectors, b.cache.parseConnectors)
+	if err != nil {
+		return err
+	}
+	b.e.Connectors = all.byID
+	if len(all.hidden) > 0 {
+		b.e.Hidden = append(b.e.Hidden, all.hidden...)
+		slices.Sort(b.e.Hidden)
+	}
+	return nil
+}
+
+// connectorRules are the rules of all connectors and the fields that overrides hide.
+type connectorRules struct {
+	byID   map[string]policy.ConnectorRules
+	hidden []string
+}
+
+// parseConnectors reads every connector. One that no file configures does not exist,
+// whatever an override says of it.
+func (c *caches) parseConnectors(rows []string) (connectorRules, error) {
+	layers := map[string]layered{}
+	for _, row := range rows {
+		id, _, _ := strings.Cut(row, separator)
+		l := layers[id]
+		l.put(row)
+		layers[id] = l
+	}
+	all := connectorRules{byID: make(map[string]policy.ConnectorRules, len(layers))}
+	for id, l := range layers {
 		if l.file == "" {
 			continue
 		}
-		parsed, err := b.cache.rules.get(l, parseRules)
+		parsed, err := c.rules.get(l, parseRules)
 		if err != nil {
-			return fmt.Errorf("connector %s: %w", id, err)
+			return connectorRules{}, fmt.Errorf("connector %s: %w", id, err)
 		}
-		b.e.Connectors[id] = parsed.rules
+		all.byID[id] = parsed.rules
 		for _, name := range parsed.hidden {
-			b.e.Hidden = append(b.e.Hidden, "connector "+id+": "+name)
+			all.hidden = append(all.hidden, "connector "+id+": "+name)
 		}
 	}
-	slices.Sort(b.e.Hidden)
-	return nil
+	return all, nil
 }
 
 // parsedRules are a connector's rules and the fields that an override hides.
