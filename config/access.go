@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -68,9 +69,10 @@ const restTime = 30 * time.Millisecond
 
 // reader reads the files of one config directory for one load.
 type reader struct {
-	dir  string
-	root *os.Root
-	uid  uint32
+	clock clock
+	dir   string
+	root  *os.Root
+	uid   uint32
 	// ownGroup is the group that a user's own files belong to.
 	ownGroup func(uid uint32) (gid uint32, known bool)
 	// rest is how long a file must not have changed to be a revision, patience until
@@ -81,18 +83,18 @@ type reader struct {
 
 // read returns a file's content, or a complaint that its last good revision has
 // to stand in for it. The signature is that of what was read.
-func (r *reader) read(rel string) ([]byte, signature, *Problem) {
+func (r *reader) read(ctx context.Context, rel string) ([]byte, signature, *Problem) {
 	for {
 		content, sig, problem := r.readOnce(rel)
-		now := time.Now()
+		now := r.clock.now()
 		moved := problem != nil && problem.What == fileMoved
 		if !moved && (problem != nil || !sig.fresh(now, r.rest)) {
 			return content, sig, problem
 		}
-		if now.After(r.patience) {
+		if now.After(r.patience) || ctx.Err() != nil {
 			return nil, sig, &Problem{File: rel, What: "still being written", Hint: "it counts once it has not changed for " + r.rest.String()}
 		}
-		time.Sleep(restTime)
+		r.clock.pause(ctx, restTime)
 	}
 }
 

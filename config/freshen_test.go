@@ -101,43 +101,48 @@ func TestFreshenMindsItsOwn(t *testing.T) {
 // A file that an editor removes for a moment is not believed to be gone.
 func TestSaveByRemovingFirst(t *testing.T) {
 	d := newDir(t, base(nil))
-	l := d.loader(func(o *Options) { o.Settle = 2 * time.Second }) // more than a busy machine holds the writer up
+	l := d.loader()
 	load(t, l)
 	d.remove("tasks/good.md")
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		time.Sleep(50 * time.Millisecond)
-		d.write("tasks/good.md", "---\n---\nSaved.\n")
-	})
-	_, s := freshen(t, l, "good")
-	wg.Wait()
-	if s.Tasks["good"].Task.Prompt != "Saved." {
+	pause := l.clock.pause
+	l.clock.pause = func(ctx context.Context, rest time.Duration) { // the editor goes on while the loader waits
+		if _, err := os.Stat(filepath.Join(d.path, "tasks/good.md")); err != nil {
+			d.write("tasks/good.md", "---\n---\nSaved.\n")
+		}
+		pause(ctx, rest)
+	}
+	if _, s := freshen(t, l, "good"); s.Tasks["good"].Task.Prompt != "Saved." {
 		t.Errorf("task = %+v", s.Tasks["good"])
 	}
 }
 
-// A file that is being written is not read half: rules at its end count.
+// A file that is being written is not read half: rules at its end count. The writer
+// goes on while the loader waits, and no time passes until it is done, however slow
+// the machine is.
 func TestSlowWriter(t *testing.T) {
 	d := newDir(t, base(nil))
-	l := d.loader(func(o *Options) { o.Settle, o.MaxSettle = 2*time.Second, time.Minute }) // as above
+	l := d.loader(func(o *Options) { o.MaxSettle = time.Hour })
 	load(t, l)
 	full := filepath.Join(d.path, "connectors.yaml")
 	f, err := os.Create(full)
 	try(t, err)
+	defer f.Close()
 	_, err = f.WriteString("mcpServers:\n  files: {builtin: files, root: /srv/reports}\n")
 	try(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for i := range 5 {
-			time.Sleep(restTime / 3)
-			fmt.Fprintf(f, "  m%d: {builtin: memory}\n", i)
+	written := 0
+	l.clock.pause = func(context.Context, time.Duration) {
+		fmt.Fprintf(f, "  m%d: {builtin: memory}\n", written)
+		written++
+	}
+	l.clock.now = func() time.Time {
+		since := time.Millisecond
+		if written == 5 {
+			since = time.Minute
 		}
-		f.Close()
-	})
-	_, s := freshen(t, l, "good")
-	wg.Wait()
-	if len(s.Connectors) != 6 {
-		t.Errorf("connectors = %v", s.ConnectorIDs())
+		return time.Unix(0, sign(full).mtime).Add(since)
+	}
+	if _, s := freshen(t, l, "good"); len(s.Connectors) != 6 || written != 5 {
+		t.Errorf("connectors = %v, %d lines written", s.ConnectorIDs(), written)
 	}
 }
 

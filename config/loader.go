@@ -74,6 +74,26 @@ type Loader struct {
 
 	// failed: the directory was not read by the latest attempt.
 	failed atomic.Bool
+
+	// clock is by what files come to rest.
+	clock clock
+}
+
+// clock is the time, and how to let it pass. A context that ends ends the pause.
+type clock struct {
+	now   func() time.Time
+	pause func(ctx context.Context, d time.Duration)
+}
+
+func realClock() clock {
+	return clock{time.Now, func(ctx context.Context, d time.Duration) {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}}
 }
 
 // cached is what is known of one file on disk.
@@ -143,7 +163,7 @@ func NewLoader(opts Options) *Loader {
 	}
 	return &Loader{
 		opts: opts, log: opts.Logger, turn: make(chan struct{}, 1),
-		cache: make(map[string]*cached), accepted: make(map[string]*parsed), checks: make(map[string]error),
+		cache: make(map[string]*cached), accepted: make(map[string]*parsed), checks: make(map[string]error), clock: realClock(),
 	}
 }
 
@@ -222,8 +242,8 @@ func (l *Loader) read(ctx context.Context) (*state, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.opts.LoadTimeout+time.Duration(len(found.files))*time.Millisecond)
 	defer cancel()
-	now := time.Now()
-	r := &reader{dir: l.opts.Dir, root: root, uid: uint32(os.Geteuid()), ownGroup: remembered(primaryGroup),
+	now := l.clock.now()
+	r := &reader{clock: l.clock, dir: l.opts.Dir, root: root, uid: uint32(os.Geteuid()), ownGroup: remembered(primaryGroup),
 		rest: max(restTime, l.opts.Settle), patience: now.Add(l.opts.MaxSettle)}
 	if err := l.readAll(ctx, r, found.files); err != nil {
 		return nil, err
@@ -283,9 +303,7 @@ func (l *Loader) scanSettled(ctx context.Context) (*scan, error) {
 	}
 	for rel := range st.files {
 		if !present[rel] && !present[otherTaskFile(rel)] {
-			select {
-			case <-time.After(l.opts.Settle):
-			case <-ctx.Done():
+			if l.clock.pause(ctx, l.opts.Settle); ctx.Err() != nil {
 				return nil, fmt.Errorf("load config: %w", ctx.Err())
 			}
 			return l.scan()
@@ -409,7 +427,7 @@ func (l *Loader) readAll(ctx context.Context, r *reader, files []file) error {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("load config: %w", err)
 			}
-			fresh[i] = readFile(r, f, old)
+			fresh[i] = readFile(ctx, r, f, old)
 			return nil
 		})
 	}
@@ -428,10 +446,10 @@ func (l *Loader) readAll(ctx context.Context, r *reader, files []file) error {
 	return nil
 }
 
-func readFile(r *reader, f file, old *cached) *cached {
-	content, sig, problem := r.read(f.rel)
+func readFile(ctx context.Context, r *reader, f file, old *cached) *cached {
+	content, sig, problem := r.read(ctx, f.rel)
 	c := &cached{sig: sig, access: problem}
-	if sig.fresh(time.Now(), r.rest) || !sig.exists() {
+	if sig.fresh(r.clock.now(), r.rest) || !sig.exists() {
 		c.sig = unsettled
 	}
 	if problem != nil {
