@@ -26,7 +26,7 @@ func BenchmarkFire(b *testing.B) {
 			b.Fatal(len(runs), err)
 		}
 		b.StopTimer()
-		_, err = d.write.ExecContext(ctx, "UPDATE runs SET execution = 'completed', finished_at = 1 WHERE finished_at IS NULL")
+		_, err = d.sql.Write.ExecContext(ctx, "UPDATE runs SET execution = 'completed', finished_at = 1 WHERE finished_at IS NULL")
 		ok(b, err)
 		b.StartTimer()
 	}
@@ -69,7 +69,7 @@ func BenchmarkClaim(b *testing.B) {
 	for b.Loop() {
 		if left--; left == 0 {
 			b.StopTimer()
-			_, err := d.write.ExecContext(ctx, "UPDATE runs SET execution = 'completed', finished_at = 1 WHERE execution = 'running'")
+			_, err := d.sql.Write.ExecContext(ctx, "UPDATE runs SET execution = 'completed', finished_at = 1 WHERE execution = 'running'")
 			ok(b, err)
 			fill()
 			left = 1000
@@ -121,7 +121,7 @@ INSERT INTO runs SELECT printf('run-%08d', i), 'task-' || (i % 1000), 'task-' ||
 '[]', '', i, i, i, 0, 0, 0, 0, 0, NULL, 1, 1, 'an answer' FROM n`,
 		`INSERT INTO occurrences SELECT task, due, 'rev1', NULL, 1, 'run', '', id, due FROM runs`,
 	} {
-		_, err := d.write.ExecContext(ctx, query)
+		_, err := d.sql.Write.ExecContext(ctx, query)
 		ok(b, err)
 	}
 	fire(b, d, "task-7", "live", noon)

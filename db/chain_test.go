@@ -47,7 +47,7 @@ func TestVerifyFindsTheFirstBadRow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := audited(t)
-			_, err := d.write.ExecContext(ctx, c.spoil)
+			_, err := d.sql.Write.ExecContext(ctx, c.spoil)
 			ok(t, err)
 			v, err := d.Verify(ctx)
 			if c.problem == "" {
@@ -132,7 +132,7 @@ func TestRetentionLeavesACheckpoint(t *testing.T) {
 	if v := must[Verified](t)(d.Verify(ctx)); v.Checkpoint != 6 || v.Links != 1 {
 		t.Errorf("going on from the checkpoint: %+v", v)
 	}
-	_, err := d.write.ExecContext(ctx, "UPDATE chain_ends SET base_hash = ?", []byte{0})
+	_, err := d.sql.Write.ExecContext(ctx, "UPDATE chain_ends SET base_hash = ?", []byte{0})
 	ok(t, err)
 	if _, err := d.Verify(ctx); err == nil {
 		t.Error("a changed checkpoint was not seen")

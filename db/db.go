@@ -3,17 +3,10 @@ package db
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect/pgdialect"
-	"github.com/uptrace/bun/dialect/sqlitedialect"
-	"github.com/uptrace/bun/driver/sqliteshim"
 	"go.uber.org/zap"
-
-	_ "github.com/jackc/pgx/v5/stdlib" // the "pgx" driver, for postgres:// DSNs
 
 	"runnerd/sqldb"
 	"runnerd/task"
@@ -51,36 +44,25 @@ type Options struct {
 // DB is the open database. It is safe for concurrent use; writes are made one
 // after another.
 type DB struct {
-	opts  Options
-	path  string // of the SQLite file; empty on PostgreSQL
-	write *bun.DB
-	read  *bun.DB
-	log   *zap.Logger
-	// turn is held while a write transaction begins. It guards lax, which says that
-	// SQLite's one write connection may not sync each transaction.
-	turn chan struct{}
-	lax  bool
+	opts Options
+	sql  *sqldb.DB
+	log  *zap.Logger
 }
-
-// writerKey is the advisory lock that makes PostgreSQL take one writer at a
-// time, as SQLite does: the chain of receipts and the order of events need it.
-const writerKey = 0x72756e6e657264
 
 // Open opens the database, creates it if there is none, and applies the
 // migrations that it lacks. It refuses a database of a newer runnerd with
 // *NewerError and a damaged one with ErrCorrupt, and changes neither.
 func Open(ctx context.Context, o Options) (*DB, error) {
 	o = o.withDefaults()
-	d := &DB{opts: o, log: o.Logger, turn: make(chan struct{}, 1)}
-	if err := d.connect(); err != nil {
-		return nil, wrap("open database "+d.name(), err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	if err := d.migrate(ctx); err != nil {
-		return nil, errors.Join(wrap("open database "+d.name(), err), d.Close())
+	opened, err := sqldb.Open(ctx, sqldb.Options{
+		DSN: o.DSN, ReadOnly: o.ReadOnly, Readers: o.Readers, ReadBusy: o.BusyTimeout, WriteBusy: o.BusyTimeout,
+	}, schema(o.Logger))
+	if err != nil {
+		return nil, wrap("open database "+sqldb.Name(o.DSN), err)
 	}
-	return d, nil
+	return &DB{opts: o, sql: opened, log: o.Logger}, nil
 }
 
 func (o Options) withDefaults() Options {
@@ -102,70 +84,16 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func (d *DB) connect() error {
-	if sqldb.IsPostgres(d.opts.DSN) {
-		return d.connectPostgres()
-	}
-	path, err := sqldb.Path(d.opts.DSN)
-	if err != nil {
-		return err
-	}
-	d.path = path
-	if err := prepareFile(path, d.opts.ReadOnly); err != nil {
-		return err
-	}
-	if !d.opts.ReadOnly {
-		writer, err := sql.Open(sqliteshim.ShimName, writeDSN(path, d.opts.BusyTimeout))
-		if err != nil {
-			return err
-		}
-		writer.SetMaxOpenConns(1)
-		writer.SetMaxIdleConns(1)
-		d.write = bun.NewDB(writer, sqlitedialect.New())
-	}
-	reader, err := sql.Open(sqliteshim.ShimName, readDSN(path, d.opts.BusyTimeout))
-	if err != nil {
-		return errors.Join(err, d.Close())
-	}
-	reader.SetMaxOpenConns(d.opts.Readers)
-	reader.SetMaxIdleConns(d.opts.Readers)
-	d.read = bun.NewDB(reader, sqlitedialect.New())
-	return nil
-}
-
-func (d *DB) connectPostgres() error {
-	pool, err := sql.Open("pgx", d.opts.DSN)
-	if err != nil {
-		return err
-	}
-	pool.SetMaxOpenConns(d.opts.Readers + 3) // a writer and who waits for it, and Hold
-	pool.SetMaxIdleConns(d.opts.Readers)
-	d.read = bun.NewDB(pool, pgdialect.New())
-	if !d.opts.ReadOnly {
-		d.write = d.read
-	}
-	return nil
-}
-
 // Close waits for nothing: what is under way gets an error.
-func (d *DB) Close() error {
-	var errs []error
-	if d.read != nil {
-		errs = append(errs, d.read.Close())
-	}
-	if d.write != nil && d.write != d.read {
-		errs = append(errs, d.write.Close())
-	}
-	return errors.Join(errs...)
-}
+func (d *DB) Close() error { return d.sql.Close() }
 
 // Ping tells whether the database answers: it reads, and a writer gets its turn.
 func (d *DB) Ping(ctx context.Context) error {
 	err := d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
-		_, err := schemaVersion(ctx, q)
+		_, err := d.sql.Version(ctx, q)
 		return err
 	})
-	if err == nil && d.write != nil {
+	if err == nil && !d.opts.ReadOnly {
 		err = d.writing(ctx, func(context.Context, bun.Tx) error { return nil })
 	}
 	return wrap("ping database", err)
@@ -178,62 +106,32 @@ func (d *DB) name() string { return sqldb.Name(d.opts.DSN) }
 func (d *DB) reading(ctx context.Context, fn func(context.Context, bun.IDB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	return fn(ctx, d.read)
+	return fn(ctx, d.sql.Read)
 }
 
 // writing runs fn in one write transaction, which no other writer overlaps. It is
 // on the disk when writing returns.
 func (d *DB) writing(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
-	return d.transact(ctx, syncFull, fn)
+	return d.transact(ctx, sqldb.SyncFull, fn)
 }
 
 // writingAhead is writing for what the next durable transaction takes to the disk
-// along with itself: a log is synced from its beginning, so that nothing later
-// survives a power cut without it. It is for what has no effect outside the
-// database before such a transaction, and would be decided alike once more if it
-// was lost; it saves the wait for the disk. Everyone sees it at once, and a crash
-// of the process loses nothing.
+// along with itself. It is for what has no effect outside the database before such a
+// transaction, and would be decided alike once more if it was lost; it saves the wait
+// for the disk.
 func (d *DB) writingAhead(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
-	return d.transact(ctx, syncNormal, fn)
+	return d.transact(ctx, sqldb.SyncNormal, fn)
 }
 
-// The synchronous settings of SQLite that are used.
-const (
-	syncFull   = "FULL"
-	syncNormal = "NORMAL"
-)
-
-func (d *DB) transact(ctx context.Context, sync string, fn func(context.Context, bun.Tx) error) (err error) {
-	if d.write == nil {
-		return ErrReadOnly
-	}
+func (d *DB) transact(ctx context.Context, sync sqldb.Sync, fn func(context.Context, bun.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	tx, err := d.begin(ctx, sync)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			_ = tx.Rollback() // the first error is the one to tell
-		}
-	}()
-	if d.path == "" {
-		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(?)", int64(writerKey)); err != nil {
-			return fmt.Errorf("wait for the writer: %w", err)
-		}
-	}
 	queued := false
-	if err := fn(context.WithValue(ctx, queuedKey{}, &queued), tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return err
-	}
-	if queued && d.opts.OnQueued != nil {
+	err := d.sql.Transact(context.WithValue(ctx, queuedKey{}, &queued), sync, fn)
+	if err == nil && queued && d.opts.OnQueued != nil {
 		d.opts.OnQueued()
 	}
-	return nil
+	return err
 }
 
 // queuedKey is where a transaction notes that it put a run into the queue.
@@ -243,36 +141,6 @@ func noteQueued(ctx context.Context) {
 	if queued, ok := ctx.Value(queuedKey{}).(*bool); ok {
 		*queued = true
 	}
-}
-
-// begin waits for the writer's turn and begins a transaction with the setting. Turns
-// are taken in the order of asking.
-func (d *DB) begin(ctx context.Context, sync string) (tx bun.Tx, err error) {
-	select {
-	case d.turn <- struct{}{}:
-	case <-ctx.Done():
-		return tx, ctx.Err()
-	}
-	defer func() { <-d.turn }()
-	if err := d.setSync(ctx, sync); err != nil {
-		return tx, err
-	}
-	return d.write.BeginTx(ctx, nil)
-}
-
-// setSync gives the one write connection of SQLite the setting that is wanted. A
-// connection that the pool opened anew has the full one, whatever is noted.
-func (d *DB) setSync(ctx context.Context, sync string) error {
-	lax := sync == syncNormal
-	if d.path == "" || d.lax == lax {
-		return nil
-	}
-	d.lax = true // until the full setting is known to be back
-	if _, err := d.write.ExecContext(ctx, "PRAGMA synchronous = "+sync); err != nil {
-		return err
-	}
-	d.lax = lax
-	return nil
 }
 
 // chunk is how many rows go into one statement.

@@ -198,7 +198,7 @@ func TestMovesAreTheTable(t *testing.T) {
 			if from.Finished() {
 				finished = micros(noon)
 			}
-			if _, err := d.write.ExecContext(ctx, "UPDATE runs SET execution = ?, finished_at = ? WHERE id = ?", from, finished, id); err != nil {
+			if _, err := d.sql.Write.ExecContext(ctx, "UPDATE runs SET execution = ?, finished_at = ? WHERE id = ?", from, finished, id); err != nil {
 				t.Fatal(err)
 			}
 			// An approval keeps a waiting run from going on at once.

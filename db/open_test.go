@@ -52,7 +52,7 @@ func TestNewerIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runnerd.db")
 	d, err := Open(ctx, Options{DSN: path})
 	ok(t, err)
-	_, err = d.write.ExecContext(ctx, "INSERT INTO migrations (number, name, applied_at) VALUES (99, 'later', 1)")
+	_, err = d.sql.Write.ExecContext(ctx, "INSERT INTO migrations (number, name, applied_at) VALUES (99, 'later', 1)")
 	ok(t, err)
 	ok(t, d.Close())
 	before := must[[]byte](t)(os.ReadFile(path))
@@ -105,7 +105,7 @@ func TestForeignTablesAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "other.db")
 	d, err := Open(ctx, Options{DSN: path})
 	ok(t, err)
-	_, err = d.write.ExecContext(ctx, "DROP TABLE migrations")
+	_, err = d.sql.Write.ExecContext(ctx, "DROP TABLE migrations")
 	ok(t, err)
 	ok(t, d.Close())
 	if _, err := Open(ctx, Options{DSN: path}); err == nil {
@@ -118,7 +118,7 @@ func TestMigrationsRunAgain(t *testing.T) {
 	d := openTest(t, Options{})
 	fire(t, d, "brief", "r1", noon)
 	for _, m := range migrations() {
-		err := d.write.RunInTx(ctx, nil, m.up)
+		err := d.sql.Write.RunInTx(ctx, nil, m.Up)
 		ok(t, err)
 	}
 	if _, err := d.Run(ctx, "r1"); err != nil {
@@ -149,7 +149,7 @@ func TestReadOnly(t *testing.T) {
 	if _, err := r.Cancel(ctx, "r1", "", noon); !errors.Is(err, ErrReadOnly) {
 		t.Errorf("write: %v", err)
 	}
-	if _, err := r.read.ExecContext(ctx, "DELETE FROM runs"); err == nil {
+	if _, err := r.sql.Read.ExecContext(ctx, "DELETE FROM runs"); err == nil {
 		t.Error("the read pool wrote")
 	}
 	ok(t, r.Ping(ctx))
@@ -165,20 +165,20 @@ func TestTimesAgree(t *testing.T) {
 	fire(t, d, "brief", "r1", when)
 	var raw int64
 	var kind string
-	ok(t, d.write.QueryRowContext(ctx, "SELECT due, typeof(due) FROM runs WHERE id = 'r1'").Scan(&raw, &kind))
+	ok(t, d.sql.Write.QueryRowContext(ctx, "SELECT due, typeof(due) FROM runs WHERE id = 'r1'").Scan(&raw, &kind))
 	if raw != when.UnixMicro() || kind != "integer" {
 		t.Errorf("stored %d as %s, want %d", raw, kind, when.UnixMicro())
 	}
 	if got := must[task.Run](t)(d.Run(ctx, "r1")).Due; !got.Equal(when.Truncate(time.Microsecond)) || got.Location() != time.UTC {
 		t.Errorf("read %v", got)
 	}
-	_, err := d.write.ExecContext(ctx, "UPDATE runs SET due = 0 WHERE id = 'r1'")
+	_, err := d.sql.Write.ExecContext(ctx, "UPDATE runs SET due = 0 WHERE id = 'r1'")
 	ok(t, err)
 	if got := must[task.Run](t)(d.Run(ctx, "r1")).Due; !got.Equal(time.Unix(0, 0)) {
 		t.Errorf("the epoch came back as %v", got)
 	}
 	// Every time column of the schema holds integers or nothing.
-	rows, err := d.read.QueryContext(ctx, `SELECT DISTINCT typeof(due), typeof(not_before), typeof(created_at), typeof(started_at) FROM runs`)
+	rows, err := d.sql.Read.QueryContext(ctx, `SELECT DISTINCT typeof(due), typeof(not_before), typeof(created_at), typeof(started_at) FROM runs`)
 	ok(t, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -202,8 +202,8 @@ func TestDiskFull(t *testing.T) {
 	d := openTest(t, Options{})
 	started(t, d, "brief", "r1")
 	var pages int
-	ok(t, d.write.NewRaw("PRAGMA page_count").Scan(ctx, &pages))
-	_, err := d.write.ExecContext(ctx, "PRAGMA max_page_count = "+strconv.Itoa(pages))
+	ok(t, d.sql.Write.NewRaw("PRAGMA page_count").Scan(ctx, &pages))
+	_, err := d.sql.Write.ExecContext(ctx, "PRAGMA max_page_count = "+strconv.Itoa(pages))
 	ok(t, err)
 	r := intent("r1")
 	ok(t, d.Intend(ctx, r, ""))
@@ -216,7 +216,7 @@ func TestDiskFull(t *testing.T) {
 	if rc := must[task.Receipt](t)(d.Receipt(ctx, r.Seq)); rc.Outcome != task.ReceiptPending {
 		t.Errorf("half written: %s", rc.Outcome)
 	}
-	_, err = d.write.ExecContext(ctx, "PRAGMA max_page_count = 1000000")
+	_, err = d.sql.Write.ExecContext(ctx, "PRAGMA max_page_count = 1000000")
 	ok(t, err)
 	ok(t, d.Settle(ctx, r, msg, string(make([]byte, 1<<20))))
 	if _, err := d.Verify(ctx); err != nil {
@@ -231,7 +231,7 @@ func TestBusy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runnerd.db")
 	holder := openTest(t, Options{DSN: path})
 	d := openTest(t, Options{DSN: path, BusyTimeout: 20 * time.Millisecond})
-	tx, err := holder.write.BeginTx(ctx, nil)
+	tx, err := holder.sql.Write.BeginTx(ctx, nil)
 	ok(t, err)
 	if _, err := d.Cancel(ctx, "r1", "", noon); !errors.Is(err, ErrBusy) {
 		t.Errorf("locked: %v", err)

@@ -9,7 +9,7 @@ import (
 )
 
 // Kind is the main database as its partner knows it.
-var Kind = sqldb.Kind{Role: sqldb.Main, Table: "identity", Mark: "migrations", Count: countMarks}
+var Kind = sqldb.Kind{Role: sqldb.Main, Table: "identity", Mark: "migrations", Own: []string{"runs", "sessions"}, Count: countMarks}
 
 // countMarks counts the runs that were queued since the last note: their first event
 // is newer. Retention removes rows, so what was noted is never lowered but for the

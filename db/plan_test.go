@@ -22,7 +22,7 @@ func TestPlans(t *testing.T) {
 	var messages []messageRow
 	var events []eventRow
 	receiptsOf := func(f ReceiptFilter) *bun.SelectQuery {
-		sel := d.read.NewSelect().Model(&receipts)
+		sel := d.sql.Read.NewSelect().Model(&receipts)
 		f.apply(sel)
 		return sel
 	}
@@ -31,36 +31,36 @@ func TestPlans(t *testing.T) {
 		query *bun.SelectQuery
 		index string
 	}{
-		"runs":                {runsQuery(d.read, RunFilter{}, &runs), "runs_newest"},
-		"runs, next page":     {runsQuery(d.read, RunFilter{Before: "x"}, &runs), "runs_newest"},
-		"runs since":          {runsQuery(d.read, RunFilter{Since: noon}, &runs), "runs_newest"},
-		"runs of a task":      {runsQuery(d.read, RunFilter{Task: "a"}, &runs), "runs_task_newest"},
-		"runs of a task, on":  {runsQuery(d.read, RunFilter{Task: "a", Before: "x"}, &runs), "runs_task_newest"},
-		"occurrences":         {occurrencesQuery(d.read, OccurrenceFilter{Task: "a"}, &occurrences), "occurrences"},
-		"occurrences between": {occurrencesQuery(d.read, OccurrenceFilter{Task: "a", Since: noon, Until: noon}, &occurrences), "occurrences"},
-		"claim interrupted":   {interruptedQuery(d.read, &runs), "runs_active "},
-		"claim ready":         {readyQuery(d.read, noon, &runs), "runs_active "},
-		"next ready":          {nextReadyQuery(d.read, noon), "runs_active "},
+		"runs":                {runsQuery(d.sql.Read, RunFilter{}, &runs), "runs_newest"},
+		"runs, next page":     {runsQuery(d.sql.Read, RunFilter{Before: "x"}, &runs), "runs_newest"},
+		"runs since":          {runsQuery(d.sql.Read, RunFilter{Since: noon}, &runs), "runs_newest"},
+		"runs of a task":      {runsQuery(d.sql.Read, RunFilter{Task: "a"}, &runs), "runs_task_newest"},
+		"runs of a task, on":  {runsQuery(d.sql.Read, RunFilter{Task: "a", Before: "x"}, &runs), "runs_task_newest"},
+		"occurrences":         {occurrencesQuery(d.sql.Read, OccurrenceFilter{Task: "a"}, &occurrences), "occurrences"},
+		"occurrences between": {occurrencesQuery(d.sql.Read, OccurrenceFilter{Task: "a", Since: noon, Until: noon}, &occurrences), "occurrences"},
+		"claim interrupted":   {interruptedQuery(d.sql.Read, &runs), "runs_active "},
+		"claim ready":         {readyQuery(d.sql.Read, noon, &runs), "runs_active "},
+		"next ready":          {nextReadyQuery(d.sql.Read, noon), "runs_active "},
 		"receipts":            {receiptsOf(ReceiptFilter{}), ""},
 		"receipts, next page": {receiptsOf(ReceiptFilter{Before: 9}), ""},
 		"receipts of a run":   {receiptsOf(ReceiptFilter{Run: "x"}), "receipts_run"},
 		"receipts of a task":  {receiptsOf(ReceiptFilter{Task: "x", Before: 9}), "receipts_task"},
-		"undelivered":         {undeliveredQuery(d.read, 9, &runs), "runs_undelivered"},
-		"previous output":     {previousQuery(d.read, task.Run{ID: "x", Task: "a", CreatedAt: noon}), "runs_task_newest"},
-		"overdue":             {overdueQuery(d.read, noon, &approvals), "approvals_pending"},
-		"messages of a run":   {d.read.NewSelect().Model(&messages).Where("m.run = ?", "x").Order("m.seq"), "messages_run"},
-		"window": {d.read.NewSelect().Model(&messages).Where("m.session = ?", "x").
+		"undelivered":         {undeliveredQuery(d.sql.Read, 9, &runs), "runs_undelivered"},
+		"previous output":     {previousQuery(d.sql.Read, task.Run{ID: "x", Task: "a", CreatedAt: noon}), "runs_task_newest"},
+		"overdue":             {overdueQuery(d.sql.Read, noon, &approvals), "approvals_pending"},
+		"messages of a run":   {d.sql.Read.NewSelect().Model(&messages).Where("m.run = ?", "x").Order("m.seq"), "messages_run"},
+		"window": {d.sql.Read.NewSelect().Model(&messages).Where("m.session = ?", "x").
 			Where("m.seq >= (SELECT s.window_start FROM sessions AS s WHERE s.id = ?)", "x").Order("m.seq"), "messages"},
-		"events":          {d.read.NewSelect().Model(&events).Where("e.seq > 5").Order("e.seq").Limit(9), ""},
-		"events of a run": {d.read.NewSelect().Model(&events).Where("e.run = 'x' AND e.seq > 5").Order("e.seq").Limit(9), "events_run"},
+		"events":          {d.sql.Read.NewSelect().Model(&events).Where("e.seq > 5").Order("e.seq").Limit(9), ""},
+		"events of a run": {d.sql.Read.NewSelect().Model(&events).Where("e.run = 'x' AND e.seq > 5").Order("e.seq").Limit(9), "events_run"},
 	} {
 		t.Run(name, func(t *testing.T) { checkPlanOf(t, d, c.query.String(), c.index) })
 	}
 	var rows []cursorRow
-	checkPlanOf(t, d, d.read.NewSelect().Model(&rows).Where("c.task IN (?)", bun.List([]string{"a", "b"})).String(), "cursors")
-	active := d.read.NewSelect().Model(&runs).Where("r.finished_at IS NULL").Where("r.task IN (?)", bun.List([]string{"a", "b"}))
+	checkPlanOf(t, d, d.sql.Read.NewSelect().Model(&rows).Where("c.task IN (?)", bun.List([]string{"a", "b"})).String(), "cursors")
+	active := d.sql.Read.NewSelect().Model(&runs).Where("r.finished_at IS NULL").Where("r.task IN (?)", bun.List([]string{"a", "b"}))
 	checkPlanOf(t, d, active.String(), "runs_active_task")
-	last := d.read.NewRaw("WITH RECURSIVE tasks AS (" + everyTask + ") SELECT (SELECT n.id FROM runs AS n WHERE n.task = tasks.task" +
+	last := d.sql.Read.NewRaw("WITH RECURSIVE tasks AS (" + everyTask + ") SELECT (SELECT n.id FROM runs AS n WHERE n.task = tasks.task" +
 		" ORDER BY n.created_at DESC, n.id DESC LIMIT 1) FROM tasks").String()
 	for _, line := range planOf(t, d, last) {
 		if strings.Contains(line, "TEMP B-TREE") || strings.HasPrefix(line, "SCAN f") && !strings.Contains(line, "INDEX") {
@@ -71,7 +71,7 @@ func TestPlans(t *testing.T) {
 
 func planOf(t *testing.T, d *DB, query string) (lines []string) {
 	t.Helper()
-	rows, err := d.read.DB.QueryContext(ctx, "EXPLAIN QUERY PLAN "+query)
+	rows, err := d.sql.Read.DB.QueryContext(ctx, "EXPLAIN QUERY PLAN "+query)
 	ok(t, err)
 	defer rows.Close()
 	for rows.Next() {

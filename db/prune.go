@@ -288,20 +288,20 @@ func (d *DB) pruneSpools(ctx context.Context, quota int64, limit int) (int, erro
 
 // shrink gives at most so many free pages of a SQLite file back to the disk.
 func (d *DB) shrink(ctx context.Context, pages int) (more bool, err error) {
-	if d.path == "" {
+	if d.sql.Path == "" {
 		return false, nil // PostgreSQL vacuums by itself
 	}
-	if d.write == nil {
+	if d.sql.Write == nil {
 		return false, ErrReadOnly
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	var free int
-	if err := d.write.NewRaw("PRAGMA freelist_count").Scan(ctx, &free); err != nil || free <= keptFree {
+	if err := d.sql.Write.NewRaw("PRAGMA freelist_count").Scan(ctx, &free); err != nil || free <= keptFree {
 		return false, err
 	}
 	pages = min(pages, free-keptFree)
-	rows, err := d.write.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", pages))
+	rows, err := d.sql.Write.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", pages))
 	if err != nil {
 		return false, err
 	}

@@ -49,7 +49,7 @@ func pruneAll(t *testing.T, d *DB, p Retention, now time.Time) (removed int) {
 
 func count(t *testing.T, d *DB, table string) (n int) {
 	t.Helper()
-	ok(t, d.read.NewRaw("SELECT COUNT(*) FROM "+table).Scan(ctx, &n))
+	ok(t, d.sql.Read.NewRaw("SELECT COUNT(*) FROM "+table).Scan(ctx, &n))
 	return n
 }
 
@@ -143,7 +143,7 @@ func TestPruneSpools(t *testing.T) {
 		t.Errorf("removed %d", n)
 	}
 	s := must[Stats](t)(d.Stats(ctx))
-	if s.SpoolBytes != 20_000 || s.Receipts != 5 || s.Schema != len(migrations()) || (s.Bytes == 0) != (d.path == "") {
+	if s.SpoolBytes != 20_000 || s.Receipts != 5 || s.Schema != len(migrations()) || (s.Bytes == 0) != (d.sql.Path == "") {
 		t.Errorf("stats %+v", s)
 	}
 	if _, err := d.Spool(ctx, 1); !errors.Is(err, ErrNotFound) {
@@ -162,7 +162,7 @@ func TestPruneGivesSpaceBack(t *testing.T) {
 		rc.Outcome = task.ReceiptOK
 		ok(t, d.Settle(ctx, rc, nil, string(make([]byte, 2<<20))))
 	}
-	pages := func() (n int) { ok(t, d.write.NewRaw("PRAGMA page_count").Scan(ctx, &n)); return n }
+	pages := func() (n int) { ok(t, d.sql.Write.NewRaw("PRAGMA page_count").Scan(ctx, &n)); return n }
 	before := pages()
 	for more := true; more; {
 		var err error
@@ -212,7 +212,7 @@ func TestBackup(t *testing.T) {
 	}
 	// The copy goes on like the original: it can still be shrunk.
 	var vacuum int
-	ok(t, c.write.NewRaw("PRAGMA auto_vacuum").Scan(ctx, &vacuum))
+	ok(t, c.sql.Write.NewRaw("PRAGMA auto_vacuum").Scan(ctx, &vacuum))
 	if vacuum != 2 {
 		t.Errorf("auto_vacuum %d", vacuum)
 	}

@@ -28,7 +28,7 @@ type Stats struct {
 func (d *DB) Stats(ctx context.Context) (s Stats, err error) {
 	s.Active = map[task.Execution]int{}
 	err = d.reading(ctx, func(ctx context.Context, q bun.IDB) error {
-		if s.Schema, err = schemaVersion(ctx, q); err != nil {
+		if s.Schema, err = d.sql.Version(ctx, q); err != nil {
 			return err
 		}
 		var counts []struct {
@@ -46,8 +46,8 @@ func (d *DB) Stats(ctx context.Context) (s Stats, err error) {
 (SELECT COALESCE(SUM(size), 0) FROM spools), (SELECT COALESCE(MAX(seq), 0) FROM receipts), (SELECT COALESCE(MAX(seq), 0) FROM events)`).
 			Scan(ctx, &s.PendingApprovals, &s.SpoolBytes, &s.Receipts, &s.LastEvent)
 	})
-	if d.path != "" {
-		s.Bytes = fileSize(d.path) + fileSize(d.path+"-wal")
+	if d.sql.Path != "" {
+		s.Bytes = fileSize(d.sql.Path) + fileSize(d.sql.Path+"-wal")
 	}
 	return s, wrap("read statistics", err)
 }

@@ -3,9 +3,6 @@ package sqldb
 import (
 	"errors"
 	"fmt"
-
-	"github.com/jackc/pgx/v5/pgconn"
-	"golang.org/x/sys/unix"
 )
 
 // Error says which database an operation failed on, and what a person can do.
@@ -31,35 +28,13 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// cure is what helps against an error, where that is known.
+// cure is what helps against an error that does not say so itself, where that is known.
 func cure(err error) string {
-	switch {
-	case full(err):
+	switch kind := KindOf(err); {
+	case kind == ErrNoSpace:
 		return "; its disk is full: make room there and start again, nothing is lost"
-	case damaged(err):
+	case kind == ErrCorrupt && !errors.Is(err, ErrCorrupt):
 		return "; it is damaged: `runnerd restore DIR` puts a backup in its place, `runnerd doctor` says more"
 	}
 	return ""
-}
-
-// code is the primary result code of SQLite, 0 if there is none.
-func code(err error) int {
-	var coded interface{ Code() int }
-	if errors.As(err, &coded) {
-		return coded.Code() & 0xff
-	}
-	return 0
-}
-
-func full(err error) bool {
-	const sqliteFull, shmSize = 13, 4874 // the latter: the shared-memory file cannot grow
-	var coded interface{ Code() int }
-	var pg *pgconn.PgError
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || code(err) == sqliteFull ||
-		errors.As(err, &coded) && coded.Code() == shmSize || errors.As(err, &pg) && pg.Code == "53100"
-}
-
-func damaged(err error) bool {
-	const sqliteCorrupt, sqliteNotADB = 11, 26
-	return code(err) == sqliteCorrupt || code(err) == sqliteNotADB
 }

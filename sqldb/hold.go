@@ -35,6 +35,14 @@ func (r Role) advisory() int {
 	return 0x72756e70
 }
 
+// writers is the key of the lock with which PostgreSQL takes one writer at a time.
+func (r Role) writers() int64 {
+	if r == Main {
+		return 0x72756e6e657264
+	}
+	return 0x72756e706f6c
+}
+
 // Hold keeps every other process that takes one from a database. The state lock
 // alone does not: a database may lie elsewhere, and who recovers the runs of a
 // process that is alive has them executed twice. Reading is free to all.

@@ -64,8 +64,10 @@ func (s State) Seen() Seen { return Seen{ID: s.ID, Marks: s.Now} }
 type Kind struct {
 	Role  Role
 	Table string // of the identity
-	// Mark is a table that every database of the kind has.
+	// Mark is the table that every database of the kind has: of its migrations.
 	Mark string
+	// Own are other tables that no database but one of the kind has.
+	Own []string
 	// Count brings marks up to what is recorded now, and tells whether anything is.
 	Count func(ctx context.Context, q bun.IDB, m *Marks) (used bool, err error)
 }

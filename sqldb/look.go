@@ -8,23 +8,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect/pgdialect"
-	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"github.com/uptrace/bun/driver/sqliteshim"
 )
 
-// ErrCorrupt: the file is damaged or no database. It is never recreated.
-var ErrCorrupt = errors.New("database is damaged")
-
 // lookWait bounds one look.
 const lookWait = 20 * time.Second
+
+// lookBusy bounds how long a look waits for a writer.
+const lookBusy = 5 * time.Second
 
 // Look reads a database's state and changes nothing: not even a log that was left
 // behind is taken up.
@@ -65,9 +61,9 @@ func whole(ctx context.Context, q *bun.DB, dsn string, within time.Duration) err
 	if err != nil {
 		return err
 	}
-	pragma, log := "PRAGMA quick_check(1)", ""
+	pragma, perhaps := "PRAGMA quick_check(1)", ""
 	if wal, err := os.Stat(path + "-wal"); err == nil && wal.Size() > 0 {
-		pragma, log = "PRAGMA integrity_check(1)", ", or its log "+path+"-wal is not its own"
+		pragma, perhaps = "PRAGMA integrity_check(1)", ", or its log "+path+"-wal is not its own"
 	}
 	var problems []string
 	err = q.NewRaw(pragma).Scan(ctx, &problems)
@@ -76,10 +72,8 @@ func whole(ctx context.Context, q *bun.DB, dsn string, within time.Duration) err
 		return nil
 	case err != nil:
 		return err
-	case len(problems) == 1 && problems[0] == "ok":
-		return nil
 	}
-	return fmt.Errorf("%w (%s)%s; `runnerd restore DIR` puts a backup in its place", ErrCorrupt, strings.Join(strings.Fields(strings.Join(problems, " ")), " "), log)
+	return corrupt(problems, perhaps)
 }
 
 func lookError(s State, err error) error {
@@ -92,11 +86,7 @@ func lookError(s State, err error) error {
 // openLook is nil where there is no file, or one without a byte.
 func openLook(dsn string) (*bun.DB, error) {
 	if IsPostgres(dsn) {
-		pool, err := sql.Open("pgx", dsn)
-		if err != nil {
-			return nil, err
-		}
-		return bun.NewDB(pool, pgdialect.New()), nil
+		return pool("pgx", dsn, 1, 1)
 	}
 	path, err := Path(dsn)
 	if err != nil {
@@ -116,30 +106,18 @@ func openLook(dsn string) (*bun.DB, error) {
 	if err = errors.Join(err, f.Close()); err != nil || info.Size() == 0 {
 		return nil, err
 	}
-	q := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)"}}
-	pool, err := sql.Open(sqliteshim.ShimName, (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}).String())
-	if err != nil {
-		return nil, err
-	}
-	pool.SetMaxOpenConns(1)
-	return bun.NewDB(pool, sqlitedialect.New()), nil
+	return pool(sqliteshim.ShimName, sqliteDSN(path, "ro", "deferred", lookBusy, "query_only(ON)"), 1, 1)
 }
 
 func look(ctx context.Context, q bun.IDB, k Kind, shared bool) (s State, err error) {
-	tables := "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-	if shared {
-		tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
-	}
-	var names []string
-	if err := q.NewRaw(tables).Scan(ctx, &names); err != nil {
+	names, err := tables(ctx, q)
+	if err != nil {
 		return s, err
 	}
 	switch {
-	case !slices.Contains(names, k.Mark) && len(names) > 0 && !shared:
-		return s, fmt.Errorf("it holds tables that are not those of a %s: RUNNERD_DATABASE and RUNNERD_POLICY_DATABASE say where each is", k.Role)
 	case !slices.Contains(names, k.Mark):
 		s.There = len(names) > 0
-		return s, nil
+		return s, k.foreign(names, shared)
 	case slices.Contains(names, k.Table):
 		return Read(ctx, q, k)
 	}

@@ -164,7 +164,7 @@ func (s *Store) DayLimits(ctx context.Context, tasks []string) (DayLimits, error
 		Scope policy.Scope `bun:"scope"`
 		ID    string       `bun:"id"`
 	}
-	err := s.read.NewSelect().Model((*ruleRow)(nil)).Column("scope", "id").
+	err := s.sql.Read.NewSelect().Model((*ruleRow)(nil)).Column("scope", "id").
 		Where("r.limits LIKE '%per_day%' OR r.limits NOT LIKE '{%}'").
 		Where("r.scope IN (?) OR (r.scope = ? AND r.id IN (?))", bun.List([]policy.Scope{scopeDaemon, policy.ScopeProject}), policy.ScopeTask, bun.List(tasks)).
 		Scan(ctx, &rows)

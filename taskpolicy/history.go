@@ -154,7 +154,7 @@ func (s *Store) History(ctx context.Context, f HistoryFilter) ([]HistoryEntry, e
 		f.Limit = 100
 	}
 	var rows []historyRow
-	q := s.read.NewSelect().Model(&rows).Order("h.seq DESC").Limit(int64(min(f.Limit, 10_000)))
+	q := s.sql.Read.NewSelect().Model(&rows).Order("h.seq DESC").Limit(int64(min(f.Limit, 10_000)))
 	if f.Scope != "" {
 		q = q.Where("h.scope = ?", f.Scope)
 	}
@@ -194,7 +194,7 @@ type BadRow struct {
 // answers the first row that does not fit, or nil. Whoever can write the database
 // can compute a new chain: this finds mistakes and clumsy edits, not a forger.
 func (s *Store) Verify(ctx context.Context) (bad *BadRow, err error) {
-	err = s.read.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
+	err = s.sql.Read.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
 		bad, err = verifyChain(ctx, tx)
 		return err
 	})

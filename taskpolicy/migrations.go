@@ -2,38 +2,20 @@ package taskpolicy
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect"
 
 	"runnerd/sqldb"
 )
 
-// migration is one numbered step of the schema. Its models are frozen copies below
-// it and never change, whatever the store's own models become.
-type migration struct {
-	version int
-	name    string
-	up      func(context.Context, bun.Tx) error
-}
-
-var migrations = []migration{
-	{1, "rows, pins, history", createTables},
-	{2, "identity", func(ctx context.Context, tx bun.Tx) error { return sqldb.CreateIdentity(ctx, tx, Kind.Table) }},
-}
-
-func latestVersion() int { return migrations[len(migrations)-1].version }
-
-type schemaRowV1 struct {
-	bun.BaseModel `bun:"table:policy_schema"`
-	Version       int64  `bun:"version,pk,type:bigint"`
-	Name          string `bun:"name,type:text,notnull"`
-	AppliedAt     int64  `bun:"applied_at,type:bigint,notnull"`
+// migrations are the steps of the schema. Their models are frozen copies below and
+// never change, whatever the store's own models become.
+var migrations = []sqldb.Step{
+	{Number: 1, Name: "rows, pins, history", Up: createTables},
+	{Number: 2, Name: "identity", Up: func(ctx context.Context, tx bun.Tx) error { return sqldb.CreateIdentity(ctx, tx, Kind.Table) }},
 }
 
 type ruleRowV1 struct {
@@ -138,75 +120,4 @@ func checkColumns(ctx context.Context, db *bun.DB) error {
 		}
 	}
 	return nil
-}
-
-// checkVersion answers the schema's version: 0 for a database without tables.
-func checkVersion(ctx context.Context, db *bun.DB) (int, error) {
-	tables, err := tableNames(ctx, db)
-	if err != nil {
-		return 0, err
-	}
-	if len(tables) == 0 {
-		return 0, nil
-	}
-	var version sql.NullInt64
-	if err := db.DB.QueryRowContext(ctx, "SELECT MAX(version) FROM policy_schema").Scan(&version); err != nil {
-		return 0, fmt.Errorf("it has tables but no policy_schema, so it is no policy database of runnerd (%w)", err)
-	}
-	if int(version.Int64) > latestVersion() {
-		return 0, fmt.Errorf("it is of schema version %d, made by a newer runnerd; this one knows up to %d: use the newer one, or restore a backup", version.Int64, latestVersion())
-	}
-	if version.Int64 < 1 {
-		return 0, errors.New("its schema version is missing; restore a backup")
-	}
-	return int(version.Int64), nil
-}
-
-// tableNames lists what could be ours: every table of an SQLite file, the policy
-// tables of a PostgreSQL schema, which may hold others.
-func tableNames(ctx context.Context, db *bun.DB) ([]string, error) {
-	query := "SELECT name FROM sqlite_master WHERE type = 'table'"
-	if db.Dialect().Name() == dialect.PG {
-		query = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() AND table_name LIKE 'policy\\_%'"
-	}
-	var names []string
-	if err := db.NewRaw(query).Scan(ctx, &names); err != nil {
-		return nil, fmt.Errorf("list tables: %w", err)
-	}
-	return names, nil
-}
-
-// migrate runs what is missing, each step in a transaction of its own with its
-// version row.
-func migrate(ctx context.Context, db *bun.DB) error {
-	for _, m := range migrations {
-		err := db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return m.run(ctx, tx) })
-		if err != nil {
-			return fmt.Errorf("migration %d (%s): %w", m.version, m.name, err)
-		}
-	}
-	return nil
-}
-
-// migrationLock keeps two nodes from migrating one PostgreSQL database at once.
-const migrationLock = 0x72756e706f6c
-
-func (m migration) run(ctx context.Context, tx bun.Tx) error {
-	if tx.Dialect().Name() == dialect.PG {
-		if _, err := tx.ExecContext(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", migrationLock)); err != nil {
-			return err
-		}
-	}
-	if _, err := tx.NewCreateTable().Model((*schemaRowV1)(nil)).IfNotExists().Exec(ctx); err != nil {
-		return err
-	}
-	done, err := tx.NewSelect().Model((*schemaRowV1)(nil)).Where("version = ?", m.version).Exists(ctx)
-	if err != nil || done {
-		return err
-	}
-	if err := m.up(ctx, tx); err != nil {
-		return err
-	}
-	_, err = tx.NewInsert().Model(&schemaRowV1{Version: int64(m.version), Name: m.name, AppliedAt: time.Now().UnixMicro()}).Exec(ctx)
-	return err
 }

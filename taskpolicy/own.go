@@ -15,7 +15,7 @@ import (
 func (s *Store) Own(ctx context.Context, scope policy.Scope, id string) (policy.Fields, error) {
 	ctx, cancel := s.reading(ctx)
 	defer cancel()
-	file, override, err := layers(ctx, s.read, scope, id)
+	file, override, err := layers(ctx, s.sql.Read, scope, id)
 	if err != nil {
 		return policy.Fields{}, fmt.Errorf("read policy: %w", err)
 	}

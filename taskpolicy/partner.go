@@ -9,7 +9,7 @@ import (
 )
 
 // Kind is the policy database as its partner knows it.
-var Kind = sqldb.Kind{Role: sqldb.Policy, Table: "policy_identity", Mark: "policy_schema", Count: countMarks}
+var Kind = sqldb.Kind{Role: sqldb.Policy, Table: "policy_identity", Mark: "policy_schema", Own: []string{"policy_rows", "policy_pins", "policy_history"}, Count: countMarks}
 
 func countMarks(ctx context.Context, q bun.IDB, m *sqldb.Marks) (used bool, err error) {
 	err = q.NewRaw("SELECT COALESCE(MAX(head_seq), 0) FROM policy_chain").Scan(ctx, &m.Changes)
@@ -20,7 +20,7 @@ func countMarks(ctx context.Context, q bun.IDB, m *sqldb.Marks) (used bool, err 
 func (s *Store) Identity(ctx context.Context) (sqldb.State, error) {
 	ctx, cancel := s.reading(ctx)
 	defer cancel()
-	state, err := sqldb.Read(ctx, s.read, Kind)
+	state, err := sqldb.Read(ctx, s.sql.Read, Kind)
 	state.Place = sqldb.Name(s.opts.DSN)
 	return state, err
 }

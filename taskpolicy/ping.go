@@ -10,7 +10,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.reading(ctx)
 	defer cancel()
 	var one int
-	if err := s.read.NewRaw("SELECT 1").Scan(ctx, &one); err != nil {
+	if err := s.sql.Read.NewRaw("SELECT 1").Scan(ctx, &one); err != nil {
 		return fmt.Errorf("ping policy database: %w", err)
 	}
 	return nil

@@ -63,7 +63,7 @@ func (s *Store) Accept(ctx context.Context, connector string, tools []task.Tool,
 func (s *Store) pinned(ctx context.Context, connector string) (bool, error) {
 	ctx, cancel := s.reading(ctx)
 	defer cancel()
-	found, err := s.read.NewSelect().Model((*pinRow)(nil)).Where("p.connector = ?", connector).Exists(ctx)
+	found, err := s.sql.Read.NewSelect().Model((*pinRow)(nil)).Where("p.connector = ?", connector).Exists(ctx)
 	if err != nil {
 		return false, fmt.Errorf("read pins of %s: %w", connector, err)
 	}
@@ -267,7 +267,7 @@ func (s *Store) Definitions(ctx context.Context, connector string) ([]task.Tool,
 	ctx, cancel := s.reading(ctx)
 	defer cancel()
 	var rows []definitionRow
-	if err := s.read.NewSelect().Model(&rows).Where("d.connector = ?", connector).Order("d.tool").Scan(ctx); err != nil {
+	if err := s.sql.Read.NewSelect().Model(&rows).Where("d.connector = ?", connector).Order("d.tool").Scan(ctx); err != nil {
 		return nil, fmt.Errorf("read definitions of %s: %w", connector, err)
 	}
 	tools := make([]task.Tool, 0, len(rows))

@@ -150,7 +150,7 @@ func (s *Store) Show(ctx context.Context, scope policy.Scope, id string) (map[st
 	if _, known := fieldsOf[scope]; !known || scope == scopeDaemon {
 		return nil, fmt.Errorf("show policy: unknown scope %q", scope)
 	}
-	file, override, err := layers(ctx, s.read, scope, id)
+	file, override, err := layers(ctx, s.sql.Read, scope, id)
 	if err != nil {
 		return nil, fmt.Errorf("show policy: %w", err)
 	}
@@ -182,7 +182,7 @@ const Ceiling = "ceiling"
 
 func (s *Store) ceiling(ctx context.Context) (Field, error) {
 	f := Field{Value: json.RawMessage("null"), Layer: policy.LayerDefault}
-	file, _, err := layers(ctx, s.read, scopeDaemon, daemonID)
+	file, _, err := layers(ctx, s.sql.Read, scopeDaemon, daemonID)
 	switch {
 	case err != nil:
 		return f, fmt.Errorf("show policy: %w", err)

@@ -51,10 +51,9 @@ type Options struct {
 
 // Store is the open policy database. It may be used by several goroutines at once.
 type Store struct {
-	opts  Options
-	log   *zap.Logger
-	write *bun.DB
-	read  *bun.DB
+	opts Options
+	log  *zap.Logger
+	sql  *sqldb.DB
 	// effective is the one query that every decision costs.
 	effective *sql.Stmt
 	cache     caches
@@ -74,18 +73,14 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		opts.WriteWait = DefaultWriteWait
 	}
 	s := &Store{opts: opts, log: opts.Logger}
-	open := s.openSQLite
-	if sqldb.IsPostgres(opts.DSN) {
-		open = s.openPostgres
-	}
-	err := open(ctx)
+	err := s.open(ctx)
 	if err == nil {
-		s.effective, err = s.read.DB.PrepareContext(ctx, effectiveQuery(sqldb.IsPostgres(opts.DSN)))
+		s.effective, err = s.sql.Read.DB.PrepareContext(ctx, effectiveQuery(sqldb.IsPostgres(opts.DSN)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open policy database %s: %w", sqldb.Name(opts.DSN), errors.Join(err, s.Close()))
 	}
-	s.log.Info("policy database open", zap.String(keyFile, sqldb.Name(opts.DSN)), zap.Int(keyVersion, latestVersion()))
+	s.log.Info("policy database open", zap.String(keyFile, sqldb.Name(opts.DSN)), zap.Int(keyVersion, migrations[len(migrations)-1].Number))
 	return s, nil
 }
 
@@ -95,11 +90,8 @@ func (s *Store) Close() error {
 	if s.effective != nil {
 		errs = append(errs, s.effective.Close())
 	}
-	if s.read != nil && s.read != s.write {
-		errs = append(errs, s.read.Close())
-	}
-	if s.write != nil {
-		errs = append(errs, s.write.Close())
+	if s.sql != nil {
+		errs = append(errs, s.sql.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -121,7 +113,7 @@ func (s *Store) transact(ctx context.Context, what, by string, f func(context.Co
 // transactWithin is transact for a caller that bounds the context itself.
 func (s *Store) transactWithin(ctx context.Context, what, by string, f func(context.Context, *change) error) error {
 	moved := false
-	err := s.write.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
+	err := s.sql.Transact(ctx, sqldb.SyncFull, func(ctx context.Context, tx bun.Tx) error {
 		c := &change{tx: tx, at: time.Now().UTC().Truncate(time.Microsecond), by: by}
 		if err := c.lock(ctx); err != nil {
 			return err

@@ -88,7 +88,7 @@ func set(t testing.TB, s *Store, scope policy.Scope, id string, pairs ...string)
 // raw changes the database as no code of ours would.
 func raw(t testing.TB, s *Store, query string, args ...any) {
 	t.Helper()
-	if _, err := s.write.DB.ExecContext(t.Context(), query, args...); err != nil {
+	if _, err := s.sql.Write.DB.ExecContext(t.Context(), query, args...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -459,7 +459,7 @@ func TestSyncFiles(t *testing.T) {
 	_, err = s.Effective(t.Context(), "brief", "brief", "ops")
 	wantError(t, "the project is gone", err, "project")
 	var retired int
-	if err := s.read.DB.QueryRow("SELECT retired FROM policy_rows WHERE scope = 'task' AND layer = 'file'").Scan(&retired); err != nil || retired != 1 {
+	if err := s.sql.Read.DB.QueryRow("SELECT retired FROM policy_rows WHERE scope = 'task' AND layer = 'file'").Scan(&retired); err != nil || retired != 1 {
 		t.Errorf("retired = %d %v", retired, err)
 	}
 	if err := s.SyncFiles(t.Context(), files(), policy.Fields{Limits: &day}, "files"); err != nil {
@@ -655,7 +655,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"missing column", "policy_rows", exec("ALTER TABLE policy_rows DROP COLUMN deny")},
 		{"missing table", "policy_pins", exec("DROP TABLE policy_pins")},
 		{"no version", "version is missing", exec("DELETE FROM policy_schema")},
-		{"somebody else's", "no policy database", exec("DROP TABLE policy_schema")},
+		{"somebody else's", "not those of a policy database", exec("DROP TABLE policy_schema")},
 		{"garbage", "restore DIR", func(t *testing.T, path string) { spoil(t, path, 0, []byte(strings.Repeat("garbage ", 4096))) }},
 		{"a broken page", "restore DIR", func(t *testing.T, path string) { spoil(t, path, 4096, make([]byte, 8192)) }},
 		{"truncated", "restore DIR", func(t *testing.T, path string) { truncate(t, path, 5000) }},
@@ -785,7 +785,7 @@ func TestLocked(t *testing.T) {
 	// Every reader is stuck: the wait is bounded and the answer an error.
 	var held []*sql.Conn
 	for range readers {
-		conn, err := s.read.DB.Conn(t.Context())
+		conn, err := s.sql.Read.DB.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

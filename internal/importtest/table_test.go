@@ -36,7 +36,7 @@ var packages = map[string]row{
 	"llm/scripted":      {"a model that follows a script", []string{"task", "llm"}},
 	"llm/command":       {"a model behind a command", []string{"task", "llm", "procgroup"}},
 	"llm/provider":      {"opens the vendor that a model names", []string{"task", "llm", "llm/openai", "llm/anthropic", "llm/ollama", "llm/scripted", "llm/command", "procgroup"}},
-	"sqldb":             {"what both databases share: where they are, who holds them, how they know one another", nil},
+	"sqldb":             {"what both databases share: opening, writing, migrating, copying, who holds them, how they know one another", nil},
 	"db":                {"the main database", []string{"task", "sqldb"}},
 	"control":           {"the HTTP API, its client, the event stream", []string{"task", "text", "policy", "db", "taskpolicy"}},
 	"deliver":           {"takes a finished run's result to its destinations", []string{"task", "text", "procgroup", "confine"}},
@@ -105,9 +105,10 @@ var exceptions = map[string]map[string]string{
 		"os.OpenFile": "read only: the token", "os.CreateTemp": "the token, in the state directory", "os.Rename": "the same",
 		"os.MkdirAll": "the socket's directory", "os.Chmod": "the socket",
 	},
-	"db":         {"os.OpenFile": "the database", "os.CreateTemp": "a backup, in the directory that confine made for it", "os.Rename": "the same"},
-	"sqldb":      {"os.OpenFile": "the database's lock, a copy beside its place, the mark of a restore", "os.Rename": "a database that is put aside or in place, where it lies"},
-	"taskpolicy": {"os.OpenFile": "the database, and a backup in the directory that confine made for it", "os.Rename": "a new database, where it lies"},
+	"sqldb": {
+		"os.OpenFile": "the databases, their locks, a copy beside its place, the mark of a restore", "os.Rename": "a database that is put aside or in place, where it lies",
+		"os.CreateTemp": "a backup, in the directory that confine made for it",
+	},
 }
 
 // environment is read in cmd/runnerd alone (DESIGN, section 14, rule 3).
@@ -125,7 +126,7 @@ var libraries = map[string][]string{
 	"github.com/fsnotify/fsnotify":             {"config"},
 	"github.com/google/jsonschema-go":          {"config", "builtin"},
 	"github.com/gowebpki/jcs":                  {"policy"},
-	"github.com/jackc/pgx/v5":                  {"sqldb", "db", "taskpolicy"},
+	"github.com/jackc/pgx/v5":                  {"sqldb"},
 	"github.com/landlock-lsm/go-landlock":      {"procgroup"},
 	"github.com/modelcontextprotocol/go-sdk":   {"daemon", "connector", "builtin", "internal/looptest"},
 	"github.com/nicholas-fedor/shoutrrr":       {"deliver"},
@@ -139,5 +140,5 @@ var libraries = map[string][]string{
 	"go.uber.org/zap":                          {anyone},
 	"go.yaml.in/yaml/v3":                       {"config", "llm/scripted", "policy", "grounding"},
 	"golang.org/x":                             {anyone},
-	"modernc.org/sqlite":                       {"sqldb", "db", "taskpolicy"},
+	"modernc.org/sqlite":                       {"sqldb"},
 }
