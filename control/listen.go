@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -94,4 +96,36 @@ func removeStale(path string) error {
 		return fmt.Errorf("cannot tell whether somebody answers: %w", err)
 	}
 	return os.Remove(path)
+}
+
+// Bound tells whether somebody listens on a socket that was opened at a path, although
+// no file may stand there any more, so that nobody can ask. pid is 0 where the kernel
+// does not show it to us.
+func Bound(path string) (pid int, bound bool) {
+	data, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return 0, false
+	}
+	const listens = "00010000" // __SO_ACCEPTCON
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); strings.HasSuffix(line, " "+path+"\n") && len(f) > 7 && f[3] == listens {
+			return ownerOf("socket:[" + f[6] + "]"), true
+		}
+	}
+	return 0, false
+}
+
+// ownerOf is the process that has a file open, as far as we may look.
+func ownerOf(file string) int {
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return 0
+	}
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && to == file {
+			pid, _ := strconv.Atoi(strings.Split(link, "/")[2]) // the pattern has digits there
+			return pid
+		}
+	}
+	return 0
 }

@@ -109,8 +109,8 @@ type Looking func(ctx context.Context, dsn string, k sqldb.Kind) (sqldb.State, e
 // holds the state directory, it is for that one to say: what is read here one after the
 // other need not be of one moment.
 func (s Settings) Together(ctx context.Context, look Looking) error {
-	if s.Present(ctx).Running {
-		return nil
+	if p := s.Present(ctx); p.Running {
+		return s.Gone(p)
 	}
 	_, err := Judge(ctx, s, look, sqldb.Remembered(s.StateDir), sqldb.Consent{})
 	if errors.Is(err, fs.ErrPermission) {

@@ -3,6 +3,9 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"runnerd/control"
@@ -12,7 +15,8 @@ import (
 // Presence is what can be told from outside of the daemon of a state directory.
 type Presence struct {
 	// Running says that it answers at the socket, or that a process holds the
-	// directory: a daemon that does not answer, or a run in the foreground.
+	// directory (a daemon that does not answer, or a run in the foreground), or
+	// listens at a socket whose file was removed.
 	Running bool
 	// PID is 0 where nobody says it.
 	PID int
@@ -22,19 +26,20 @@ type Presence struct {
 	Err error
 }
 
-// presenceWait is how long a daemon may take to say that it is there. It says how it is
-// within 15 s itself.
+// presenceWait is how long a daemon may take to say that it is there, within 15 s as it
+// promises. One that systemd holds a socket for and cannot start never says so.
 const presenceWait = 20 * time.Second
 
 // Present tells whether a daemon works with this state directory. The socket decides:
-// files may have been removed under one that lives. Who holds the directory counts
-// where nobody answers for it.
+// files may have been removed under one that lives. Who holds the directory, or once
+// opened the socket, counts where nobody answers for it.
 func (s Settings) Present(ctx context.Context) Presence {
 	ctx, cancel := context.WithTimeout(ctx, presenceWait)
 	defer cancel()
 	p := Presence{Running: true, Client: s.client()}
 	p.PID, p.Err = p.Client.PID(ctx)
-	if errors.Is(p.Err, control.ErrNoDaemon) || p.Other() {
+	absent := errors.Is(p.Err, control.ErrNoDaemon)
+	if absent || p.Other() || errors.Is(p.Err, context.DeadlineExceeded) {
 		p.Client.Close()
 		p.Running, p.PID, p.Client = false, 0, nil
 	}
@@ -43,6 +48,9 @@ func (s Settings) Present(ctx context.Context) Presence {
 		if p.PID == 0 {
 			p.PID = held.PID
 		}
+	}
+	if !p.Running && absent {
+		p.PID, p.Running = control.Bound(s.Socket)
 	}
 	return p
 }
@@ -67,4 +75,12 @@ func (s Settings) client() *control.Client {
 		}
 		return token
 	}).Of(s.StateDir)
+}
+
+// Gone says of a daemon that lives that its state directory does not.
+func (s Settings) Gone(p Presence) error {
+	if _, err := os.Stat(s.StateDir); !p.Running || !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("process %d works with %s, which is gone: what it records is lost; stop it, put the directory back or `runnerd restore DIR` a backup, and start it again", p.PID, s.StateDir)
 }

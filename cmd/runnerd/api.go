@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"runnerd/control"
@@ -15,11 +16,20 @@ import (
 // What the verb then does by itself it does to this directory, whoever listens.
 func (a *app) live(ctx context.Context) *control.Client {
 	p := a.Present(ctx)
-	if p.Other() && !a.toldOther {
-		a.toldOther = true
-		text.Fprintf(a.err, "note: nobody is asked at %s: %v\n", a.Socket, p.Err)
+	if why := a.unasked(p); why != "" && !a.toldUnasked {
+		a.toldUnasked = true
+		text.Fprintf(a.err, "note: %s\n", why)
 	}
 	return p.Client
+}
+
+// unasked says why whoever listens at the socket is not asked, "" where nobody does or
+// it is.
+func (a *app) unasked(p daemon.Presence) string {
+	if p.Client != nil || errors.Is(p.Err, control.ErrNoDaemon) {
+		return ""
+	}
+	return fmt.Sprintf("nobody is asked at %s: %v", a.Socket, p.Err)
 }
 
 // instead answers with the daemon's client where err is that the caller may not
@@ -50,19 +60,27 @@ func (a *app) held(ctx context.Context, err error) error {
 	return a.unheard(a.Present(ctx))
 }
 
-// unheard says that somebody holds the state directory and does not answer.
+// unheard says that somebody works with the state directory and does not answer.
 func (a *app) unheard(p daemon.Presence) error {
+	gone := a.Gone(p)
 	switch {
+	case gone != nil:
+		return gone
 	case p.Other():
 		return usage("process %d holds %s, but another listens at %s: %w", p.PID, a.StateDir, a.Socket, p.Err)
 	case p.Client != nil:
 		return usage("process %d has just begun to work with %s; say it once more", p.PID, a.StateDir)
+	case !errors.Is(p.Err, control.ErrNoDaemon):
+		return usage("process %d holds %s, but does not answer at %s; wait for it or restart it", p.PID, a.StateDir, a.Socket)
 	}
 	return usage("process %d holds %s, but nothing listens at %s; if its socket is elsewhere say so with RUNNERD_SOCKET, else wait for it or restart it", p.PID, a.StateDir, a.Socket)
 }
 
 // open opens everything that the daemon has, for a verb that works in its place.
 func (a *app) open(ctx context.Context) (*daemon.Daemon, error) {
+	if p := a.Present(ctx); a.Gone(p) != nil {
+		return nil, a.unheard(p) // not beside it
+	}
 	o := a.Options
 	o.Log = quiet(a)
 	return daemon.New(ctx, o)

@@ -83,7 +83,7 @@ const lowSpace = 256 << 20
 
 func (a *app) examineState(p daemon.Presence) finding {
 	info, err := os.Stat(a.StateDir)
-	gone := a.stateGone(p)
+	gone := a.Gone(p)
 	switch {
 	case gone != nil:
 		return finding{"state", fault, gone.Error()}
@@ -116,8 +116,8 @@ func (a *app) examineDaemon(p daemon.Presence) finding {
 	switch {
 	case p.Running && p.Client == nil:
 		return finding{"daemon", warning, a.unheard(p).Error()}
-	case p.Other():
-		return finding{"daemon", warning, fmt.Sprintf("not running; nobody is asked at %s: %v", a.Socket, p.Err)}
+	case a.unasked(p) != "":
+		return finding{"daemon", warning, "not running; " + a.unasked(p)}
 	case !p.Running:
 		return finding{"daemon", warning, "not running; nothing fires until `runnerd serve` does"}
 	case p.Err != nil:

@@ -76,7 +76,7 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 
-	toldOther bool // that another daemon listens at the socket
+	toldUnasked bool // why whoever listens at the socket is not asked
 }
 
 // exit is an error that carries the exit code of DESIGN, section 11.

@@ -137,11 +137,11 @@ func (a *app) pausable(ctx context.Context, id string, all bool) (string, error)
 // writing lets write change the main database when no daemon runs, or none that
 // answers: the database itself keeps the writers apart.
 func (a *app) writing(ctx context.Context, write func(*db.DB) error) error {
-	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
-		return fmt.Errorf("make state directory: %w", err)
-	}
 	if err := a.Together(ctx, sqldb.Look); err != nil {
 		return err
+	}
+	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
+		return fmt.Errorf("make state directory: %w", err)
 	}
 	main, err := db.Open(ctx, db.Options{DSN: a.Database})
 	if err != nil {

@@ -56,19 +56,35 @@ func TestDaemonWithoutItsLockFiles(t *testing.T) {
 	d.says(0, "NOT running", "status")
 }
 
-// A daemon whose state directory was removed is reported as one that lives.
+// A daemon whose state directory was removed is reported as one that lives, also where
+// its socket went with it, and no verb makes a new directory beside it.
 func TestDaemonWithoutItsStateDirectory(t *testing.T) {
 	t.Parallel()
-	d := ran(t, 1)
-	d.at(filepath.Join(d.dir, "s"))
-	p := d.start()
-	p.ready()
-	if err := os.RemoveAll(d.a.StateDir); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"socket elsewhere", "socket gone too"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := ran(t, 1)
+			if name == "socket elsewhere" {
+				d.at(filepath.Join(d.dir, "s"))
+			}
+			p := d.start()
+			p.ready()
+			if err := os.RemoveAll(d.a.StateDir); err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf("process %d works with %s, which is gone", p.cmd.Process.Pid, d.a.StateDir)
+			d.says(1, want, "status")
+			d.says(2, "fault    state            "+want, "doctor")
+			for _, verb := range [][]string{{"run", "t"}, {"pause", "t"}, {"policy", "set", "t", `on_ask="park"`}, {"tail"}, {"approve", "x"}, {"runs"}, {"show"}} {
+				if out, errw, code := d.command(verb...); code == 0 || name == "socket gone too" && !strings.Contains(errw, want) {
+					t.Errorf("%v: exit code %d\n%s%s", verb, code, out, errw)
+				}
+			}
+			if _, err := os.Stat(d.a.StateDir); err == nil {
+				t.Error("a new state directory was made")
+			}
+		})
 	}
-	want := fmt.Sprintf("process %d works with %s, which is gone", p.cmd.Process.Pid, d.a.StateDir)
-	d.says(1, want, "status")
-	d.says(2, "fault    state            "+want, "doctor")
 }
 
 // The socket of another daemon is not asked, and nothing is done there.

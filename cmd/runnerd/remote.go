@@ -184,8 +184,8 @@ func (c tailCmd) Run(ctx context.Context, a *app) error {
 	case client != nil:
 	case p.Running:
 		return a.unheard(p)
-	case p.Other():
-		return usage("at %s: %w", a.Socket, p.Err)
+	case a.unasked(p) != "":
+		return usage("%s", a.unasked(p))
 	default:
 		return usage("no daemon runs with %s; `runnerd show RUN` shows a run that has ended", a.StateDir)
 	}

@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 
 	"runnerd/control"
 	"runnerd/daemon"
@@ -38,7 +35,10 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 	p := a.Present(ctx)
 	if p.Client != nil {
 		v, err := p.Client.Status(ctx)
-		return v, errors.Join(err, a.stateGone(p))
+		return v, errors.Join(err, a.Gone(p))
+	}
+	if err := a.Gone(p); err != nil {
+		return control.StatusView{}, err
 	}
 	i, err := a.Inspect(ctx)
 	if err != nil {
@@ -52,8 +52,8 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 		Daemon: p.View(), Config: a.ConfigDir, State: a.StateDir, Zone: zone.String(), ZoneFrom: from, Problems: i.Problems(),
 		Active: []control.RunRow{}, Trouble: []control.RunRow{},
 	}
-	if p.Other() {
-		v.Problems = append(v.Problems, fmt.Sprintf("nobody is asked at %s: %v", a.Socket, p.Err))
+	if why := a.unasked(p); why != "" {
+		v.Problems = append(v.Problems, why)
 	}
 	if i.Set.Away != nil {
 		v.Problems = append(v.Problems, i.Set.Away.Error())
@@ -84,18 +84,10 @@ func (c statusCmd) view(ctx context.Context, a *app) (control.StatusView, error)
 	})
 }
 
-// stateGone says of a daemon that lives that its state directory does not.
-func (a *app) stateGone(p daemon.Presence) error {
-	if _, err := os.Stat(a.StateDir); !p.Running || !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return fmt.Errorf("process %d works with %s, which is gone: what it records is lost; stop it, put the directory back or `runnerd restore DIR` a backup, and start it again", p.PID, a.StateDir)
-}
-
 func printStatus(a *app, v control.StatusView) {
 	switch {
 	case v.Daemon.Silent:
-		text.Fprintf(a.out, "daemon    NOT answering: process %d holds the state directory, but nothing listens at %s; it starts, hangs, has its socket elsewhere, or is a run in the foreground\n", v.Daemon.PID, a.Socket)
+		text.Fprintf(a.out, "daemon    NOT answering: process %d holds the state directory, but does not answer at %s; it starts, hangs, has its socket elsewhere, or is a run in the foreground\n", v.Daemon.PID, a.Socket)
 	case v.Daemon.Running:
 		text.Fprintf(a.out, "daemon    running, pid %d\n", v.Daemon.PID)
 	default:
