@@ -399,7 +399,7 @@ func (l *Loader) scanTop(s *scan) error {
 			continue
 		}
 		stem := strings.TrimSuffix(name, path.Ext(name))
-		near := Nearest(name, known)
+		near := task.Nearest(name, known)
 		for _, k := range known {
 			if strings.EqualFold(stem, strings.TrimSuffix(k, path.Ext(k))) {
 				near = k

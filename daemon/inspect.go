@@ -148,7 +148,7 @@ func NoTask(set *config.Set, id string) string {
 			return fmt.Sprintf("task %s is not usable: %v", id, p)
 		}
 	}
-	if near := config.Nearest(id, set.TaskIDs()); near != "" {
+	if near := task.Nearest(id, set.TaskIDs()); near != "" {
 		return fmt.Sprintf("there is no task %s; did you mean %s?", id, near)
 	}
 	return fmt.Sprintf("there is no task %s; `runnerd tasks` lists them", id)

@@ -168,46 +168,19 @@ func anyTool(tools []task.Tool, pattern string) bool {
 	return slices.ContainsFunc(tools, func(t task.Tool) bool { return pattern == t.Name || MatchGlob(pattern, t.Name) })
 }
 
-// nearest offers the tools that a misspelt name may have meant.
+// nearest offers the tool that a misspelt name may have meant.
 func (a *adviser) nearest(g Grant, ids []string) string {
-	best, distance := "", 4
 	for _, id := range ids {
 		c, _ := a.up(id)
+		var names []string
 		for _, t := range c.Tools {
-			if d := editDistance(g.Tool, t.Name); d < distance {
-				best, distance = id+"/"+t.Name, d
-			}
+			names = append(names, t.Name)
+		}
+		if near := task.Nearest(g.Tool, names); near != "" {
+			return "; did you mean " + id + "/" + near + "?"
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return "; did you mean " + best + "?"
-}
-
-// editDistance counts insertions, deletions and replacements; long names are not
-// compared.
-func editDistance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return len(a) + len(b)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := before
-			if a[i] != b[j] {
-				cost++
-			}
-			before = row[j+1]
-			row[j+1] = min(cost, row[j]+1, before+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }
 
 // toolNames finds entries of disabled_tools, classes and flags that match no tool.

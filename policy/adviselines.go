@@ -105,7 +105,7 @@ func (a *lineAdviser) tool(connector string, t task.Tool) (found []remark) {
 
 func noSuchArgument(pair, name string, known []string) string {
 	text := fmt.Sprintf("%s has no argument %s", pair, quote(name))
-	if near := nearestOf(name, known); near != "" {
+	if near := task.Nearest(name, known); near != "" {
 		return text + "; did you mean " + near + "?"
 	}
 	if top, _, nested := strings.Cut(name, "."); nested && slices.Contains(known, top) {
@@ -115,16 +115,6 @@ func noSuchArgument(pair, name string, known []string) string {
 		return text + ": it takes none"
 	}
 	return text + "; it has " + strings.Join(known, ", ")
-}
-
-func nearestOf(name string, known []string) string {
-	best, distance := "", max(2, len(name)/3)+1
-	for _, k := range known {
-		if d := editDistance(strings.ToLower(name), strings.ToLower(k)); d < distance && d < len(name) {
-			best, distance = k, d
-		}
-	}
-	return best
 }
 
 // argument is what is odd about the conditions of one argument.

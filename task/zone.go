@@ -42,44 +42,19 @@ func LoadZone(name string) (*time.Location, error) {
 // nearestZone is the IANA name most like a wrong one: the same but for case or
 // spaces, the same city, or a few letters off; empty if none is.
 func nearestZone(name string) string {
-	want := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "_"))
-	if len(want) > 64 {
-		return ""
-	}
-	best, bestDistance := "", 3
+	want := strings.ReplaceAll(strings.TrimSpace(name), " ", "_")
+	zoneOf := map[string]string{}
+	var candidates []string
 	for _, zone := range zoneNames() {
-		low := strings.ToLower(zone)
-		city := low[strings.LastIndexByte(low, '/')+1:]
-		if low == want || city == want {
+		city := zone[strings.LastIndexByte(zone, '/')+1:]
+		if strings.EqualFold(zone, want) || strings.EqualFold(city, want) {
 			return zone
 		}
-		if d := distance(want, low); d < bestDistance {
-			best, bestDistance = zone, d
-		}
-		if d := distance(want, city); d < bestDistance && len(city) > 4 {
-			best, bestDistance = zone, d
+		candidates = append(candidates, zone)
+		if zoneOf[zone] = zone; len(city) > 4 && zoneOf[city] == "" {
+			zoneOf[city] = zone
+			candidates = append(candidates, city)
 		}
 	}
-	return best
-}
-
-// distance is the number of single-letter edits between two words.
-func distance(a, b string) int {
-	previous := make([]int, len(b)+1)
-	for j := range previous {
-		previous[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			change := previous[j]
-			if a[i] != b[j] {
-				change++
-			}
-			row[j+1] = min(change, previous[j+1]+1, row[j]+1)
-		}
-		previous = row
-	}
-	return previous[len(b)]
+	return zoneOf[Nearest(want, candidates)]
 }

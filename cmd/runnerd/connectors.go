@@ -116,7 +116,7 @@ func (c connectorsToolsCmd) tools(ctx context.Context, a *app, i *daemon.Inspect
 
 // noConnector names the nearest connector.
 func noConnector(set *config.Set, name string) error {
-	if near := config.Nearest(name, set.ConnectorIDs()); near != "" {
+	if near := task.Nearest(name, set.ConnectorIDs()); near != "" {
 		return usage("there is no connector %s; did you mean %s?", name, near)
 	}
 	return usage("there is no connector %s; `runnerd connectors` lists them", name)
