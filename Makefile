@@ -26,7 +26,7 @@ test: test-deps
 
 # Both databases on a PostgreSQL server of its own, which ends with the tests.
 test-postgres:
-	pg_virtualenv -s sh -ec 'createdb main; createdb rules; \
+	pg_virtualenv -o fsync=off -s sh -ec 'createdb main; createdb rules; \
 		at="postgres://$$PGUSER:$$PGPASSWORD@$$PGHOST:$$PGPORT"; \
 		go test ./sqldb -args -postgres "$$at/main?sslmode=disable"; \
 		go test ./db -args -postgres "$$at/main?sslmode=disable"; \
