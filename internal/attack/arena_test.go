@@ -43,14 +43,14 @@ type Arena struct {
 }
 
 // newArena opens the stores and the servers of a scenario, with or without its
-// attack. It is closed when the test ends.
-func newArena(t testing.TB, s *Scenario, attack bool) *Arena {
+// attack; pool is stdioPool or memoryPool. It is closed when the test ends.
+func newArena(t testing.TB, s *Scenario, attack bool, pool poolOver) *Arena {
 	t.Helper()
 	a := &Arena{World: looptest.New(t), s: s, attack: attack, root: t.TempDir(), servers: map[string]*server{}, count: &counter{}}
 	a.Redact.Add(redact.Secret{Name: secretName, Value: secret})
 	a.plant()
 	a.World.Resolve = a.resolve
-	a.connect()
+	a.connect(pool)
 	for _, id := range a.order {
 		a.World.Policy(policy.ScopeConnector, id, a.fields(a.servers[id].spec.Rules))
 	}
@@ -63,7 +63,7 @@ func newArena(t testing.TB, s *Scenario, attack bool) *Arena {
 }
 
 // connect puts a pool over the scenario's own servers in the place of the world's.
-func (a *Arena) connect() {
+func (a *Arena) connect(pool poolOver) {
 	served := map[string]*mcp.Server{}
 	for _, spec := range a.s.Servers {
 		if spec.Evil && !a.attack {
@@ -74,7 +74,7 @@ func (a *Arena) connect() {
 		a.servers[spec.ID], served[spec.ID] = s, s.live
 		a.order = append(a.order, spec.ID)
 	}
-	a.Pool = stdioPool(a.World, served)
+	a.Pool = pool(a.World, served)
 	a.Runner = agentloop.New(agentloop.Options{
 		Store: a.Main, Policies: a.Rules, Connectors: a.Pool, Files: a.World, Models: a.World, Redact: a.Redact,
 		Resolve: a.resolve, Prompt: func(s string) (string, error) { return s, nil },

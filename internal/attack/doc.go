@@ -1,6 +1,6 @@
 // Package attack is a suite of scripted attacks against the whole loop: real
-// databases, the real connector pool over servers in processes of their own, and
-// models that obey whatever they read. Only its own test and `make attack` run it; it is no part
+// databases, the real connector pool, and models that obey whatever they read over
+// servers in processes of their own. Only its own test and `make attack` run it; it is no part
 // of the binary.
 //
 // A scenario is an operator's setup, the job that the user wants done, and what

@@ -47,6 +47,28 @@ type exchange struct {
 	wg      sync.WaitGroup
 }
 
+// poolOver makes a pool over a scenario's servers, in the place of the world's.
+type poolOver func(*looptest.World, map[string]*mcp.Server) *connector.Pool
+
+// memoryPool is a pool over servers in memory, in the place of the world's.
+func memoryPool(w *looptest.World, servers map[string]*mcp.Server) *connector.Pool {
+	w.T.Helper()
+	if err := w.Pool.Close(context.Background()); err != nil {
+		w.T.Fatalf("close pool: %v", err)
+	}
+	pool := connector.New(connector.Options{StateDir: w.Dir, Redact: w.Redact.Text, Idle: -1, Dial: func(ctx context.Context, c task.Connector) (mcp.Transport, error) {
+		here, there := mcp.NewInMemoryTransports()
+		_, err := servers[c.ID].Connect(context.WithoutCancel(ctx), there, nil)
+		return here, err
+	}})
+	var specs []task.Connector
+	for id := range servers {
+		specs = append(specs, task.Connector{ID: id, Command: "in-memory"})
+	}
+	pool.Set(specs)
+	return pool
+}
+
 // stdioPool is a pool over servers in processes of their own, in the place of the
 // world's. It ends with the test.
 func stdioPool(w *looptest.World, servers map[string]*mcp.Server) *connector.Pool {

@@ -29,12 +29,18 @@ type Verdict struct {
 	Broken []string
 }
 
-// Try plays a scenario with each model.
+// Try plays a scenario with each model. The one that obeys meets servers in processes
+// of their own, the others the same servers in memory: most of the suite's time is
+// the start of processes.
 func Try(t testing.TB, s *Scenario) *Verdict {
 	t.Helper()
 	v := &Verdict{Scenario: s, Harm: map[string]string{}}
 	for _, mode := range []string{"clean", "ignoring", "obeying", "adaptive"} {
-		a := newArena(t, s, mode != "clean")
+		pool := memoryPool
+		if mode == "obeying" {
+			pool = stdioPool
+		}
+		a := newArena(t, s, mode != "clean", pool)
 		p := &puppet{job: a.fillAll(s.Job), obey: mode == "obeying"}
 		if mode == "adaptive" {
 			p.tries = a.tries()
