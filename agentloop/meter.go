@@ -62,21 +62,33 @@ func (a *attempt) noteEstimate(u task.Usage) {
 	}
 }
 
-// meter is what a call cost: each half as the vendor counted it, or estimated where
-// it counted nothing or less than half of what went over the wire. No tokenizer
-// makes so few tokens of a request; a limit must not rest on such a count. answer
-// and thought are estimates of what came: only the first is sure to be charged.
+// meter is what a call cost: each half as the vendor counted it, but never less than
+// what went over the wire by our estimate, so that no limit rests on a vendor's word
+// that it was less. What is below half of that is no count at all. answer and thought
+// are estimates of what came: only the first is sure to be charged.
 func meter(req *llm.Request, u task.Usage, answer, thought int64) task.Usage {
 	input := int64(size(req))
-	if 2*u.Input < input-opaque(req) {
+	switch sure := input - opaque(req); {
+	case 2*u.Input < sure:
 		u.Input, u.CacheRead, u.CacheWrite, u.Estimated = input, 0, 0, true
+	case u.Input < sure:
+		u.Input, u.Estimated = sure, true
 	}
-	if 2*u.Output < answer || u.Output <= 0 && thought > 0 {
+	switch {
+	case 2*u.Output < answer || u.Output <= 0 && thought > 0:
 		u.Output, u.Estimated = answer+thought, true
+	case u.Output+shortAnswer < answer:
+		u.Output, u.Estimated = answer, true
 	}
 	u.Output = max(u.Output, 0)
+	u.CacheRead = max(min(u.CacheRead, u.Input), 0)
+	u.CacheWrite = max(min(u.CacheWrite, u.Input-u.CacheRead), 0)
 	return u
 }
+
+// shortAnswer is by how many tokens the count of an answer may lie below our estimate,
+// which is rough where there are only a few words.
+const shortAnswer = 16
 
 // opaque estimates the tokens of what a vendor gave to be sent back: it need not
 // charge for it.

@@ -7,13 +7,17 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"runnerd/internal/looptest"
 	"runnerd/llm"
+	"runnerd/llm/anthropic"
 	"runnerd/llm/command"
+	"runnerd/llm/ollama"
 	"runnerd/llm/openai"
 	"runnerd/policy"
 	"runnerd/task"
@@ -25,6 +29,8 @@ var reports = map[string]string{
 	"too little": `{"prompt_tokens":1,"completion_tokens":1}`, "a float too little": `{"prompt_tokens":1.5,"completion_tokens":0.5}`,
 	"text": `{"prompt_tokens":"a few","completion_tokens":"1"}`, "negatives": `{"prompt_tokens":-90000,"completion_tokens":-90000}`,
 	"a list": `[]`, "absurd": `{"prompt_tokens":1e300,"completion_tokens":1e300}`, "half of it": `{"completion_tokens":9}`,
+	"three quarters": `{"prompt_tokens":SENT*0.75,"completion_tokens":8}`, "nearly all": `{"prompt_tokens":SENT*0.95,"completion_tokens":8}`,
+	"half and a cache": `{"prompt_tokens":SENT*0.6,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":900000}}`,
 	"all from a cache": `{"prompt_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":900000}}`,
 }
 
@@ -47,7 +53,7 @@ func (s *spendthrift) model(t *testing.T, report string) llm.Model {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprintf(w, `data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c%d","function":{"name":"mcp__desk__look","arguments":"{\"n\":%d}"}}]},"finish_reason":"tool_calls"}]}`+"\n\n", n, n)
 		if report != "" {
-			fmt.Fprintf(w, `data: {"choices":[],"usage":%s}`+"\n\n", report)
+			fmt.Fprintf(w, `data: {"choices":[],"usage":%s}`+"\n\n", s.said(report))
 		}
 		io.WriteString(w, "data: [DONE]\n\n")
 	}))
@@ -63,19 +69,42 @@ func (s *spendthrift) model(t *testing.T, report string) llm.Model {
 // add counts a request the way that the loop estimates: four bytes a token, of
 // what is said in it.
 func (s *spendthrift) add(body []byte) int {
-	var req struct {
-		Messages []struct{ Content string }
-		Tools    []json.RawMessage
-	}
+	var req any
 	_ = json.Unmarshal(body, &req)
-	n := 0
-	for _, m := range req.Messages {
-		n += len(m.Content)
-	}
+	n := spoken(req)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sent = append(s.sent, int64(n/4))
 	return len(s.sent)
+}
+
+// spoken is the length of all that a request says, whatever its wire.
+func spoken(v any) (n int) {
+	switch v := v.(type) {
+	case []any:
+		for _, x := range v {
+			n += spoken(x)
+		}
+	case map[string]any:
+		for key, x := range v {
+			if text, ok := x.(string); ok && (key == "content" || key == "text") {
+				n += len(text)
+			}
+			n += spoken(x)
+		}
+	}
+	return n
+}
+
+var ofSent = regexp.MustCompile(`SENT\*([0-9.]+)`)
+
+// said is a report with a part of what the last request really had.
+func (s *spendthrift) said(report string) string {
+	_, last := s.total()
+	return ofSent.ReplaceAllStringFunc(report, func(m string) string {
+		part, _ := strconv.ParseFloat(ofSent.FindStringSubmatch(m)[1], 64)
+		return fmt.Sprint(int64(part * float64(last)))
+	})
 }
 
 func (s *spendthrift) total() (sum, last int64) {
@@ -120,7 +149,7 @@ func TestNoReportMovesARunPastItsLimit(t *testing.T) {
 	}
 	for report, usage := range reports {
 		for place, set := range places {
-			if report != "nothing" && report != "too little" && report != "negatives" && place != "run" {
+			if report != "nothing" && report != "too little" && report != "three quarters" && report != "negatives" && place != "run" {
 				continue // each report at one limit, some at all
 			}
 			t.Run(report+" at "+place, func(t *testing.T) {
@@ -273,4 +302,81 @@ func TestUnbookedCallEndsTheRun(t *testing.T) {
 	if n := len(w.Requests()); n != 1 {
 		t.Errorf("%d requests", n)
 	}
+}
+
+// What no vendor's report moves holds on every wire: three runs of one day, whose
+// vendor counts nothing, too little or nonsense, stay within the task's limit.
+func TestNoReportMovesALimitOnAnyWire(t *testing.T) {
+	const limit = 12000
+	for name, wire := range wires {
+		for _, count := range []string{`"x"`, `1`, `1.5`, `-7`, `[]`, `{}`, `null`, `SENT*0.6`, `SENT*0.95`} {
+			t.Run(name+" "+count, func(t *testing.T) {
+				w := spenders(t)
+				var vendor spendthrift
+				srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					body, err := io.ReadAll(r.Body)
+					if err == nil {
+						n := vendor.add(body)
+						_, _ = io.WriteString(rw, strings.ReplaceAll(strings.ReplaceAll(wire.answer, "COUNT", vendor.said(count)), "N", strconv.Itoa(n)))
+					}
+				}))
+				t.Cleanup(srv.Close)
+				w.Use(wire.open(t, llm.Endpoint{BaseURL: srv.URL, Model: "m"}))
+				own := roomy
+				own.TokensPerDay = looptest.Ptr(int64(limit))
+				w.Task(task.Task{ID: "brief", Session: task.SessionFresh}, limits(own))
+				var booked int64
+				for range 3 {
+					r := w.Run("brief")
+					ended(t, r, task.StatusBudget, "")
+					booked += r.Run.Usage.Tokens()
+				}
+				if sum, last := vendor.total(); sum > limit+last || sum < limit/3 || booked < sum {
+					t.Errorf("%d tokens were sent and %d booked under a limit of %d; the last call had %d", sum, booked, limit, last)
+				}
+			})
+		}
+	}
+}
+
+// wires are the vendors, and how each asks for a call and says what it counted.
+var wires = map[string]struct {
+	answer string
+	open   func(*testing.T, llm.Endpoint) llm.Model
+}{
+	"openai": {
+		`{"choices":[{"message":{"tool_calls":[{"id":"cN","function":{"name":"mcp__desk__look","arguments":"{\"n\":N}"}}]},"finish_reason":"tool_calls"}],` +
+			`"usage":{"prompt_tokens":COUNT,"completion_tokens":COUNT}}`,
+		func(t *testing.T, e llm.Endpoint) llm.Model {
+			m, err := openai.New(openai.Options{Endpoint: e})
+			return opened(t, m, err)
+		},
+	},
+	"anthropic": {
+		`{"type":"message","content":[{"type":"tool_use","id":"cN","name":"mcp__desk__look","input":{"n":N}}],"stop_reason":"tool_use",` +
+			`"usage":{"input_tokens":COUNT,"output_tokens":COUNT,"cache_read_input_tokens":"x"}}`,
+		func(t *testing.T, e llm.Endpoint) llm.Model {
+			m, err := anthropic.New(anthropic.Options{Endpoint: e})
+			return opened(t, m, err)
+		},
+	},
+	"ollama": {
+		`{"message":{"tool_calls":[{"id":"cN","function":{"name":"mcp__desk__look","arguments":{"n":N}}}]},"done":true,"done_reason":"stop","prompt_eval_count":COUNT,"eval_count":COUNT}`,
+		func(t *testing.T, e llm.Endpoint) llm.Model {
+			m, err := ollama.New(ollama.Options{Endpoint: e})
+			return opened(t, m, err)
+		},
+	},
+}
+
+func opened(t *testing.T, m interface {
+	llm.Model
+	io.Closer
+}, err error) llm.Model {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return m
 }
