@@ -219,6 +219,9 @@ func (a *app) examineFiles(ctx context.Context) []finding {
 		state, detail = fault, fmt.Sprintf("%s: %d problems; `runnerd check` names them", a.ConfigDir, n)
 	}
 	list := []finding{{"config", state, detail}}
+	if n := len(i.Set.Models); n > 0 {
+		list = append(list, finding{"models", sound, fmt.Sprintf("%d configured, none was asked: that spends tokens; `runnerd check --models` asks each for one word", n)})
+	}
 	for _, id := range i.Set.ConnectorIDs() {
 		command := i.Set.Connectors[id].Connector.Command
 		if command == "" || strings.Contains(command, "${") {
