@@ -131,7 +131,7 @@ func (a *app) examineContainment() finding {
 	if !strings.HasPrefix(kept, "landlock") {
 		return finding{"containment", warning, kept + ": connectors can read what the daemon's user can (docs/rough-edges.md)"}
 	}
-	text := "connectors are kept from state, config and credentials by " + kept
+	text := "connectors are kept from state, config and credentials by " + kept + "; commands of deliver, notify and models are your own and are not"
 	as, fettered, err := daemon.ConnectorUser(a.ConnectorUser)
 	switch {
 	case err != nil:
