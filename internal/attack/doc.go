@@ -12,7 +12,7 @@
 // be lost; what counts is what reached the servers.
 //
 // Errands at desks (office, bank, travel, chat) hold exact lines against what an
-// attacker makes of them; where the whole daemon matters, the binary itself is
+// attacker makes of them, and so do sets of other lines, against policy alone; where the whole daemon matters, the binary itself is
 // played against.
 //
 // Some scenarios are marked as permitted: the operator's own grant allows what
