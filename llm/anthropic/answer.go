@@ -11,8 +11,7 @@ import (
 	"runnerd/task"
 )
 
-// answer puts an answer together from its events. What is beside the answer, such
-// as counts of tokens, never spoils it.
+// answer puts an answer together from its events.
 type answer struct {
 	tools  bool
 	stream *llm.ThinkFilter
@@ -58,47 +57,34 @@ func newAnswer(req *llm.Request) *answer {
 	return &answer{tools: len(req.Tools) > 0, stream: llm.NewThinkFilter(req.OnText), open: map[int]*block{}}
 }
 
-// received is what has come so far.
-func (a *answer) received() (task.Usage, int) { return a.usage.neutral(), a.chars }
+// Received is what has come so far.
+func (a *answer) Received() (task.Usage, int) { return a.usage.neutral(), a.chars }
 
-func (a *answer) read(body *wire.Body) error {
-	for ev, err := range body.Events() {
-		switch {
-		case err != nil && a.whole() && llm.ErrorKind(err) == "":
-			return nil // only what follows the answer is lost
-		case err != nil:
-			return err
-		case ev.Done: // no marker of this wire, but some proxies write it
-			a.over = true
-			return nil
-		case ev.Type == "error":
-			return wire.Failed(wire.ParseComplaint(ev.Data), a.tools, a.received)
-		}
-		var e wire.Object
-		if err := json.Unmarshal(ev.Data, &e); err != nil {
-			return wire.Malformed("read answer: %s", err)
-		}
-		if c, said := wire.ComplaintIn(ev.Data, e.Has("content") || eventType.MatchString(e.Text("type"))); said {
-			return wire.Failed(c, a.tools, a.received)
-		}
-		if e.Text("type") == "" {
-			e["type"], _ = json.Marshal(ev.Type) // some name it in the event alone
-		}
-		if err := a.take(e); err != nil || a.over {
-			return err
-		}
-		if a.whole() {
-			body.Settle()
-		}
+// Take adds one event, or an answer that did not stream.
+func (a *answer) Take(ev wire.Event) (over bool, err error) {
+	if ev.Done { // no marker of this wire, but some proxies write it
+		a.over = true
+		return true, nil
 	}
-	return nil
+	var e wire.Object
+	if err := json.Unmarshal(ev.Data, &e); err != nil {
+		return false, wire.Malformed("read answer: %s", err)
+	}
+	if c, said := wire.ComplaintIn(ev.Data, e.Has("content") || eventType.MatchString(e.Text("type"))); said {
+		return false, wire.Failed(c, a.tools, a.Received)
+	}
+	if e.Text("type") == "" {
+		e["type"], _ = json.Marshal(ev.Type) // some name it in the event alone
+	}
+	err = a.take(e)
+	return a.over, err
 }
 
-// whole tells whether the vendor has said how the answer ends and left nothing of
+// Whole tells whether the vendor has said how the answer ends and left nothing of
 // it open.
-func (a *answer) whole() bool { return a.stop != "" && len(a.open) == 0 }
+func (a *answer) Whole() bool { return a.stop != "" && len(a.open) == 0 }
 
-// take adds one event, or an answer that did not stream. Kinds that it does not
+// take adds one event by its kind. Kinds that it does not
 // know, ping among them, change nothing: the vendor says that there will be more.
 func (a *answer) take(e wire.Object) error {
 	index := 0
@@ -116,8 +102,8 @@ func (a *answer) take(e wire.Object) error {
 		if b == nil {
 			return wire.Malformed("a delta for block %d, which has not begun", index)
 		}
-		delta := object(wire.Parse(e["delta"]))
-		a.chars += len(delta.text("partial_json"))
+		delta := wire.Parse(e["delta"])
+		a.chars += len(delta.Text("partial_json"))
 		a.say(b.add(delta))
 	case "content_block_stop":
 		delete(a.open, index)
@@ -163,7 +149,7 @@ func (a *answer) takeMessage(m wire.Object) error {
 }
 
 func (a *answer) start(index int, start wire.Object) error {
-	b := newBlock(object(start))
+	b := newBlock(start)
 	if b.kind == "" {
 		return wire.Malformed("block %d has no type", index)
 	}
@@ -184,10 +170,10 @@ func (a *answer) say(text string) {
 	a.stream.Add(text)
 }
 
-// response checks that the answer is whole and turns it into neutral form.
-func (a *answer) response(vendor string) (*llm.Response, error) {
+// Response checks that the answer is whole and turns it into neutral form.
+func (a *answer) Response(vendor string) (*llm.Response, error) {
 	switch {
-	case !a.over && !a.whole():
+	case !a.over && !a.Whole():
 		return nil, &llm.Error{Kind: llm.CutStream, Message: fmt.Sprintf(
 			"the stream ended before message_stop, after %d bytes of text and %d calls", a.chars, a.calls)}
 	case !a.began && len(a.blocks) == 0:
@@ -202,7 +188,7 @@ func (a *answer) response(vendor string) (*llm.Response, error) {
 			text.WriteString(b.text.String())
 			parts = append(parts, part{Text: b.text.Len()})
 		case "tool_use":
-			r.Calls = append(r.Calls, task.ToolCall{ID: b.fields.text("id"), Name: b.fields.text("name"), Arguments: b.arguments()})
+			r.Calls = append(r.Calls, task.ToolCall{ID: b.fields.Text("id"), Name: b.fields.Text("name"), Arguments: b.arguments()})
 			parts = append(parts, part{Call: b.extra()})
 		default:
 			parts = append(parts, part{Block: b.raw()})

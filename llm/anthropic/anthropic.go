@@ -69,29 +69,19 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 	if err != nil {
 		return nil, err
 	}
-	for {
-		a := newAnswer(req)
-		sent := m.body(req, entries)
-		err = m.client.Do(ctx, wire.Post{
-			Path: m.path, Header: header, Body: wire.JSON(sent), Tools: len(req.Tools) > 0,
-			Read: a.read, Received: a.received,
-		})
-		if err == nil {
-			r, err := a.response(m.vendor)
-			return r, wire.Cost(err, a.received)
-		}
-		if !m.client.Adapt(err, sent.params()...) {
-			return nil, err
-		}
-	}
+	return m.client.Ask(ctx, len(req.Tools) > 0, wire.Question{
+		Path: m.path, Header: header, Vendor: m.vendor,
+		Body:   func() wire.Request { return m.body(req, entries) },
+		Answer: func() wire.Answer { return newAnswer(req) },
+	})
 }
 
 // Adapted tells what the endpoint refused and is sent otherwise now.
 func (m *Model) Adapted() []string { return m.client.Adapted() }
 
-// params are the parameters that a server of this wire may not know and that can
+// Params are the parameters that a server of this wire may not know and that can
 // be done without.
-func (r request) params() []wire.Param {
+func (r request) Params() []wire.Param {
 	var list []wire.Param
 	if r.cached {
 		list = append(list, wire.Param{Name: cacheControl})

@@ -3,37 +3,13 @@ package anthropic
 import (
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 
 	"runnerd/llm/internal/wire"
 )
 
 // object is a JSON object whose values are kept as they came.
-type object map[string]json.RawMessage
-
-// text is the string in a field; "" if there is none.
-func (o object) text(field string) string {
-	var s string
-	_ = json.Unmarshal(o[field], &s) // anything else has no text
-	return s
-}
-
-// encode writes the fields in the order of their names.
-func (o object) encode() json.RawMessage {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, k := range slices.Sorted(maps.Keys(o)) {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(wire.JSON(k))
-		b.WriteByte(':')
-		b.Write(o[k])
-	}
-	b.WriteByte('}')
-	return json.RawMessage(b.String())
-}
+type object = wire.Object
 
 // block is one content block as it grows.
 type block struct {
@@ -50,9 +26,9 @@ func newBlock(start object) *block {
 	if start == nil {
 		start = object{}
 	}
-	b := &block{kind: start.text("type"), fields: start, grown: map[string]*strings.Builder{}}
+	b := &block{kind: start.Text("type"), fields: start, grown: map[string]*strings.Builder{}}
 	if b.kind == "text" {
-		b.text.WriteString(start.text("text"))
+		b.text.WriteString(start.Text("text"))
 	}
 	return b
 }
@@ -60,10 +36,10 @@ func newBlock(start object) *block {
 // add takes a delta and returns the text that it adds to the answer.
 func (b *block) add(delta object) string {
 	switch {
-	case delta.text("type") == "input_json_delta":
-		b.input.WriteString(delta.text("partial_json"))
+	case delta.Text("type") == "input_json_delta":
+		b.input.WriteString(delta.Text("partial_json"))
 	case b.kind == "text":
-		s := delta.text("text")
+		s := delta.Text("text")
 		b.text.WriteString(s)
 		return s
 	default:
@@ -107,7 +83,7 @@ func (b *block) raw() json.RawMessage {
 	if json.Valid([]byte(b.input.String())) {
 		o["input"] = json.RawMessage(b.input.String())
 	}
-	return o.encode()
+	return o.Encode()
 }
 
 // arguments are the exact bytes of a tool_use block's input: as it streamed, or
@@ -122,13 +98,10 @@ func (b *block) arguments() string {
 	return string(b.fields["input"])
 }
 
-// extra are the fields of a tool_use block that have no place in a call.
+// extra are the fields of a tool_use block that have no place in a call; never nil.
 func (b *block) extra() object {
-	o := object{}
-	for name, raw := range b.fields {
-		if !slices.Contains([]string{"type", "id", "name", "input"}, name) && string(raw) != "null" {
-			o[name] = raw
-		}
+	if o := b.fields.Without("type", "id", "name", "input"); o != nil {
+		return o
 	}
-	return o
+	return object{}
 }

@@ -25,10 +25,10 @@ func FuzzStream(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a := newAnswer(&llm.Request{})
-		if a.read(wire.NewBody(bytes.NewReader(data))) != nil {
+		if wire.Read(wire.NewBody(bytes.NewReader(data)), a, true) != nil {
 			return
 		}
-		r, err := a.response("v")
+		r, err := a.Response("v")
 		if err != nil {
 			if llm.ErrorKind(err) == "" {
 				t.Fatalf("an error that is not the model's: %v", err)
@@ -40,7 +40,7 @@ func FuzzStream(f *testing.F) {
 		}
 		for _, b := range assistant(wire.Entry{Role: task.RoleAssistant, Text: r.Text, Calls: r.Calls, Opaque: r.Opaque}) {
 			var o object
-			if json.Unmarshal(b, &o) != nil || o.text("type") == "" {
+			if json.Unmarshal(b, &o) != nil || o.Text("type") == "" {
 				t.Fatalf("block %s cannot be sent back", b)
 			}
 		}

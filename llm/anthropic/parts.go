@@ -105,13 +105,5 @@ func toolUse(id, name, arguments string, extra object) json.RawMessage {
 		Name  string          `json:"name"`
 		Input json.RawMessage `json:"input"`
 	}{"tool_use", id, name, json.RawMessage(wire.Arguments(arguments))})
-	if len(extra) == 0 {
-		return raw
-	}
-	return splice(raw, extra)
-}
-
-// splice adds fields to a JSON object that has others.
-func splice(obj json.RawMessage, more object) json.RawMessage {
-	return json.RawMessage(strings.TrimSuffix(string(obj), "}") + "," + strings.TrimPrefix(string(more.encode()), "{"))
+	return wire.Splice(raw, extra)
 }

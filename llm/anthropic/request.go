@@ -69,7 +69,7 @@ func (r request) end(block json.RawMessage) json.RawMessage {
 	if !r.cached {
 		return block
 	}
-	return splice(block, cached)
+	return wire.Splice(block, cached)
 }
 
 // turns makes roles alternate, as the vendor wants them: the results of a step are
@@ -150,7 +150,7 @@ func schema(raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	o["type"] = json.RawMessage(`"object"`)
-	return o.encode()
+	return o.Encode()
 }
 
 // formerTools are the tools that a history called, for a request that offers none:

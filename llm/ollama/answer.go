@@ -10,8 +10,7 @@ import (
 	"runnerd/task"
 )
 
-// answer puts an answer together from its lines. What is beside the answer, such
-// as counts of tokens, never spoils it.
+// answer puts an answer together from its lines.
 type answer struct {
 	tools  bool
 	stream *llm.ThinkFilter
@@ -31,8 +30,8 @@ func newAnswer(req *llm.Request) *answer {
 	return &answer{tools: len(req.Tools) > 0, stream: llm.NewThinkFilter(req.OnText), grown: map[string]*strings.Builder{}}
 }
 
-// received is what has come so far.
-func (a *answer) received() (task.Usage, int) {
+// Received is what has come so far.
+func (a *answer) Received() (task.Usage, int) {
 	n := a.text.Len()
 	for _, c := range a.calls {
 		n += len(c.Name) + len(c.Arguments)
@@ -43,20 +42,16 @@ func (a *answer) received() (task.Usage, int) {
 	return a.usage, n
 }
 
-// read takes lines until one says done.
-func (a *answer) read(body *wire.Body) error {
-	for ev, err := range body.Events() {
-		if err != nil {
-			return err
-		}
-		if ev.Done { // no marker of this wire, but some proxies write it
-			return nil
-		}
-		if err := a.take(ev.Data); err != nil || a.over {
-			return err
-		}
+// Whole tells whether the line that says done was seen.
+func (a *answer) Whole() bool { return a.over }
+
+// Take adds one line.
+func (a *answer) Take(ev wire.Event) (over bool, err error) {
+	if ev.Done { // no marker of this wire, but some proxies write it
+		return true, nil
 	}
-	return nil
+	err = a.take(ev.Data)
+	return a.over, err
 }
 
 func (a *answer) take(raw json.RawMessage) error {
@@ -65,7 +60,7 @@ func (a *answer) take(raw json.RawMessage) error {
 		return wire.Malformed("read answer: %s", err)
 	}
 	if c, said := wire.ComplaintIn(raw, wire.Parse(l["message"]) != nil || l.Has("done")); said {
-		return wire.Failed(c, a.tools, a.received)
+		return wire.Failed(c, a.tools, a.Received)
 	}
 	if n, ok := wire.Count(l["prompt_eval_count"]); ok {
 		a.usage.Input = n
@@ -75,14 +70,14 @@ func (a *answer) take(raw json.RawMessage) error {
 	}
 	_ = json.Unmarshal(l["done"], &a.over) // anything but true is no end
 	a.end = l.Text("done_reason")
-	message := object(wire.Parse(l["message"]))
-	a.say(message.text("content"))
+	message := wire.Parse(l["message"])
+	a.say(message.Text("content"))
 	if raw := message["tool_calls"]; len(raw) > 0 {
 		if err := a.takeCalls(raw); err != nil {
 			return err
 		}
 	}
-	a.grow(message.without("role", "content", "tool_calls"))
+	a.grow(message.Without("role", "content", "tool_calls"))
 	return nil
 }
 
@@ -97,16 +92,16 @@ func (a *answer) takeCalls(raw json.RawMessage) error {
 		return wire.Malformed("read tool_calls: want a list")
 	}
 	for _, raw := range calls {
-		c := object(wire.Parse(raw))
-		function := object(wire.Parse(c["function"]))
+		c := wire.Parse(raw)
+		function := wire.Parse(c["function"])
 		if function == nil {
 			return wire.Malformed("read call %d: it has no function", len(a.calls)+1)
 		}
 		if len(a.calls) >= wire.MaxCalls {
 			return wire.Malformed("more than %d calls in one answer", wire.MaxCalls)
 		}
-		a.calls = append(a.calls, task.ToolCall{ID: c.text("id"), Name: function.text("name"), Arguments: arguments(function["arguments"])})
-		a.extra.Calls = append(a.extra.Calls, callExtra{Call: c.without("function"), Function: function.without("name", "arguments")})
+		a.calls = append(a.calls, task.ToolCall{ID: c.Text("id"), Name: function.Text("name"), Arguments: arguments(function["arguments"])})
+		a.extra.Calls = append(a.extra.Calls, callExtra{Call: c.Without("function"), Function: function.Without("name", "arguments")})
 	}
 	return nil
 }
@@ -138,8 +133,8 @@ func (a *answer) grow(fields object) {
 	}
 }
 
-// response checks that the answer is whole and turns it into neutral form.
-func (a *answer) response(vendor string) (*llm.Response, error) {
+// Response checks that the answer is whole and turns it into neutral form.
+func (a *answer) Response(vendor string) (*llm.Response, error) {
 	if !a.over {
 		return nil, &llm.Error{Kind: llm.CutStream, Message: fmt.Sprintf(
 			"the stream ended before its done line, after %d bytes of text and %d calls", a.text.Len(), len(a.calls))}

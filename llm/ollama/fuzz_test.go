@@ -22,10 +22,10 @@ func FuzzStream(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a := newAnswer(&llm.Request{})
-		if a.read(wire.NewBody(bytes.NewReader(data))) != nil {
+		if wire.Read(wire.NewBody(bytes.NewReader(data)), a, true) != nil {
 			return
 		}
-		r, err := a.response("v")
+		r, err := a.Response("v")
 		if err != nil {
 			if llm.ErrorKind(err) == "" {
 				t.Fatalf("got %v", err)
@@ -38,7 +38,7 @@ func FuzzStream(f *testing.F) {
 		raw, _ := assistant(wire.Entry{Role: task.RoleAssistant, Text: r.Text, Calls: r.Calls, Opaque: r.Opaque})
 		var m object // which, unlike a struct, does not take Content for content
 		var calls []json.RawMessage
-		if json.Unmarshal(raw, &m) != nil || m.text("content") != r.Text {
+		if json.Unmarshal(raw, &m) != nil || m.Text("content") != r.Text {
 			t.Fatalf("%s cannot be sent back", raw)
 		}
 		if len(r.Calls) > 0 && (json.Unmarshal(m["tool_calls"], &calls) != nil || len(calls) != len(r.Calls)) {

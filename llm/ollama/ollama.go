@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"strings"
 
@@ -61,38 +60,25 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 	if err != nil {
 		return nil, err
 	}
-	key, err := m.client.Key()
+	header, err := m.client.Bearer("application/x-ndjson")
 	if err != nil {
 		return nil, err
 	}
-	header := http.Header{"Accept": {"application/x-ndjson"}}
-	if key != "" {
-		header.Set("Authorization", "Bearer "+key)
-	}
-	for {
-		a := newAnswer(req)
-		sent := m.body(req, entries)
-		err = m.client.Do(ctx, wire.Post{
-			Path: m.path, Header: header, Body: wire.JSON(sent), Tools: len(req.Tools) > 0,
-			Read: a.read, Received: a.received,
-		})
-		if err == nil {
-			r, err := a.response(m.vendor)
-			return r, wire.Cost(err, a.received)
-		}
-		if !m.client.Adapt(err, sent.params()...) {
-			m.explain(err)
-			return nil, err
-		}
-	}
+	r, err := m.client.Ask(ctx, len(req.Tools) > 0, wire.Question{
+		Path: m.path, Header: header, Vendor: m.vendor,
+		Body:   func() wire.Request { return m.body(req, entries) },
+		Answer: func() wire.Answer { return newAnswer(req) },
+	})
+	m.explain(err)
+	return r, err
 }
 
 // Adapted tells what the server refused and is sent otherwise now.
 func (m *Model) Adapted() []string { return m.client.Adapted() }
 
-// params are the parameters that a server of this wire may not know and that can
+// Params are the parameters that a server of this wire may not know and that can
 // be done without.
-func (r request) params() []wire.Param {
+func (r request) Params() []wire.Param {
 	var list []wire.Param
 	if r.Truncate != nil {
 		list = append(list, wire.Param{Name: "truncate"})

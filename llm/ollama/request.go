@@ -98,14 +98,14 @@ func assistant(e wire.Entry) (raw json.RawMessage, ids map[string]string) {
 	ids = map[string]string{}
 	for i, c := range e.Calls {
 		own := x.call(i)
-		function := splice(wire.JSON(struct {
+		function := wire.Splice(wire.JSON(struct {
 			Name      string          `json:"name"`
 			Arguments json.RawMessage `json:"arguments"`
 		}{c.Name, json.RawMessage(wire.Arguments(c.Arguments))}), own.Function)
-		m.ToolCalls = append(m.ToolCalls, splice(wire.JSON(struct {
+		m.ToolCalls = append(m.ToolCalls, wire.Splice(wire.JSON(struct {
 			Function json.RawMessage `json:"function"`
 		}{function}), own.Call))
-		ids[c.ID] = own.Call.text("id")
+		ids[c.ID] = own.Call.Text("id")
 	}
-	return splice(wire.JSON(m), x.Message), ids
+	return wire.Splice(wire.JSON(m), x.Message), ids
 }

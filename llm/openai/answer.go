@@ -10,8 +10,7 @@ import (
 	"runnerd/task"
 )
 
-// answer puts an answer together from its chunks. What is beside the answer, such
-// as counts of tokens, never spoils it.
+// answer puts an answer together from its chunks.
 type answer struct {
 	tools  bool
 	stream *llm.ThinkFilter
@@ -43,8 +42,8 @@ func newAnswer(req *llm.Request) *answer {
 	return &answer{tools: len(req.Tools) > 0, stream: llm.NewThinkFilter(req.OnText), extra: growing{}}
 }
 
-// received is what has come so far.
-func (a *answer) received() (task.Usage, int) {
+// Received is what has come so far.
+func (a *answer) Received() (task.Usage, int) {
 	n := a.text.Len() + a.thought.Len()
 	for _, c := range a.calls {
 		n += len(c.name) + c.arguments.Len()
@@ -52,30 +51,18 @@ func (a *answer) received() (task.Usage, int) {
 	return a.usage, n
 }
 
-func (a *answer) read(body *wire.Body) error {
-	for ev, err := range body.Events() {
-		switch {
-		case err != nil && a.finish != "" && llm.ErrorKind(err) == "":
-			return nil // the answer is whole; only what follows it is lost
-		case err != nil:
-			return err
-		case ev.Done:
-			a.over = true
-			return nil
-		case ev.Type == "error":
-			return wire.Failed(wire.ParseComplaint(ev.Data), a.tools, a.received)
-		}
-		if err := a.take(ev.Data); err != nil {
-			return err
-		}
-		if a.finish != "" {
-			body.Settle()
-		}
+// Whole tells whether the vendor has said how the answer ends.
+func (a *answer) Whole() bool { return a.finish != "" }
+
+// Take adds one chunk of a stream, or a whole answer.
+func (a *answer) Take(ev wire.Event) (over bool, err error) {
+	a.over = ev.Done
+	if ev.Done {
+		return true, nil
 	}
-	return nil
+	return false, a.take(ev.Data)
 }
 
-// take adds one chunk of a stream, or a whole answer.
 func (a *answer) take(data []byte) error {
 	var chunk wire.Object
 	if err := json.Unmarshal(data, &chunk); err != nil {
@@ -83,7 +70,7 @@ func (a *answer) take(data []byte) error {
 	}
 	choices, ok := wire.List(chunk["choices"])
 	if c, said := wire.ComplaintIn(data, len(choices) > 0); said {
-		return wire.Failed(c, a.tools, a.received)
+		return wire.Failed(c, a.tools, a.Received)
 	}
 	a.takeUsage(wire.Parse(chunk["usage"]))
 	if !ok {
@@ -95,7 +82,7 @@ func (a *answer) take(data []byte) error {
 			continue
 		}
 		if choice.Has("error") {
-			return wire.Failed(wire.ParseComplaint(raw), a.tools, a.received)
+			return wire.Failed(wire.ParseComplaint(raw), a.tools, a.Received)
 		}
 		a.began = true
 		a.takeUsage(wire.Parse(choice["usage"])) // some put it here
@@ -295,8 +282,8 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// response checks that the answer is whole and turns it into neutral form.
-func (a *answer) response(vendor string) (*llm.Response, error) {
+// Response checks that the answer is whole and turns it into neutral form.
+func (a *answer) Response(vendor string) (*llm.Response, error) {
 	switch {
 	case a.finish == "" && !a.over:
 		return nil, &llm.Error{Kind: llm.CutStream, Message: fmt.Sprintf(

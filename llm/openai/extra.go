@@ -1,10 +1,7 @@
 package openai
 
 import (
-	"bytes"
 	"encoding/json"
-	"maps"
-	"slices"
 
 	"runnerd/llm/internal/wire"
 )
@@ -34,29 +31,4 @@ func (x extra) encode() json.RawMessage {
 		return nil
 	}
 	return wire.JSON(x)
-}
-
-// splice adds fields to a JSON object, in the order of their names. Fields that
-// the object has already win.
-func splice(obj json.RawMessage, more object) json.RawMessage {
-	if len(more) == 0 {
-		return obj
-	}
-	var has object
-	if json.Unmarshal(obj, &has) != nil {
-		return obj
-	}
-	var b bytes.Buffer
-	b.Write(bytes.TrimSuffix(obj, []byte("}")))
-	for _, k := range slices.Sorted(maps.Keys(more)) {
-		if _, known := has[k]; known || !json.Valid(more[k]) {
-			continue
-		}
-		b.WriteByte(',')
-		b.Write(wire.JSON(k))
-		b.WriteByte(':')
-		b.Write(more[k])
-	}
-	b.WriteByte('}')
-	return b.Bytes()
 }

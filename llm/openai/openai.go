@@ -8,7 +8,6 @@ package openai
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"strings"
 
 	"runnerd/llm"
@@ -70,37 +69,23 @@ func (m *Model) Next(ctx context.Context, req *llm.Request) (*llm.Response, erro
 	if err != nil {
 		return nil, err
 	}
-	key, err := m.client.Key()
+	header, err := m.client.Bearer("text/event-stream")
 	if err != nil {
 		return nil, err
 	}
-	header := http.Header{"Accept": {"text/event-stream"}}
-	if key != "" {
-		header.Set("Authorization", "Bearer "+key)
-	}
-	for {
-		a := newAnswer(req)
-		sent := m.body(req, entries)
-		err = m.client.Do(ctx, wire.Post{
-			Path: "/chat/completions", Header: header, Body: wire.JSON(sent), Tools: len(req.Tools) > 0,
-			Read: a.read, Received: a.received,
-		})
-		if err == nil {
-			r, err := a.response(m.vendor)
-			return r, wire.Cost(err, a.received)
-		}
-		if !m.client.Adapt(err, sent.params()...) {
-			return nil, err
-		}
-	}
+	return m.client.Ask(ctx, len(req.Tools) > 0, wire.Question{
+		Path: "/chat/completions", Header: header, Vendor: m.vendor,
+		Body:   func() wire.Request { return m.body(req, entries) },
+		Answer: func() wire.Answer { return newAnswer(req) },
+	})
 }
 
 // Adapted tells what the endpoint refused and is sent otherwise now.
 func (m *Model) Adapted() []string { return m.client.Adapted() }
 
-// params are the parameters of a request that an endpoint may not know and that
+// Params are the parameters of a request that an endpoint may not know and that
 // can be done without, or under another name.
-func (r request) params() []wire.Param {
+func (r request) Params() []wire.Param {
 	var list []wire.Param
 	if r.StreamOptions != nil {
 		list = append(list, wire.Param{Name: "stream_options"})
@@ -208,7 +193,7 @@ func assistant(e wire.Entry) json.RawMessage {
 	for i, c := range e.Calls {
 		tc := toolCall{ID: c.ID, Type: "function"}
 		tc.Function.Name, tc.Function.Arguments = c.Name, wire.Arguments(c.Arguments)
-		m.ToolCalls = append(m.ToolCalls, splice(wire.JSON(tc), extra.Calls[i]))
+		m.ToolCalls = append(m.ToolCalls, wire.Splice(wire.JSON(tc), extra.Calls[i]))
 	}
-	return splice(wire.JSON(m), extra.Message)
+	return wire.Splice(wire.JSON(m), extra.Message)
 }

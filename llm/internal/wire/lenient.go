@@ -1,9 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,6 +47,53 @@ func (o Object) Text(field string) string {
 
 // Has tells whether a field is there and not null.
 func (o Object) Has(field string) bool { return !IsNull(o[field]) }
+
+// Without returns what an object holds beyond known fields and nulls; nil if that is
+// nothing.
+func (o Object) Without(known ...string) Object {
+	rest := Object{}
+	for name, raw := range o {
+		if !slices.Contains(known, name) && !IsNull(raw) {
+			rest[name] = raw
+		}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	return rest
+}
+
+// Encode writes the fields in the order of their names, each value as it came.
+func (o Object) Encode() json.RawMessage { return Splice(json.RawMessage("{}"), o) }
+
+// Splice adds fields to a JSON object, in the order of their names. Fields that the
+// object has already win, and what is no JSON is left out.
+func Splice(obj json.RawMessage, more Object) json.RawMessage {
+	if len(more) == 0 {
+		return obj
+	}
+	has := Parse(obj)
+	if has == nil {
+		return obj
+	}
+	var b bytes.Buffer
+	b.Write(bytes.TrimSuffix(obj, []byte("}")))
+	comma := len(has) > 0
+	for _, k := range slices.Sorted(maps.Keys(more)) {
+		if _, known := has[k]; known || !json.Valid(more[k]) {
+			continue
+		}
+		if comma {
+			b.WriteByte(',')
+		}
+		comma = true
+		b.Write(JSON(k))
+		b.WriteByte(':')
+		b.Write(more[k])
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
 
 // IsNull tells whether a value is absent or null.
 func IsNull(raw json.RawMessage) bool {
