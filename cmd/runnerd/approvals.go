@@ -202,7 +202,9 @@ func printAlways(a *app, d control.DecisionView) {
 		return
 	}
 	text.Fprintf(a.out, "\nTo permit this call in every run without asking, with these arguments and no others, put this into the file of task %s, or its item into the allow: that is there:\n%s\n", d.Approval.Task, text.Raw("  "+text.Indent(strings.TrimRight(d.Always, "\n"), 2)))
-	if len(d.AlwaysOpen) > 0 {
+	if len(d.AlwaysOpen) == 0 {
+		text.Fprintf(a.out, "It permits one such call a run; `times: N` in the line permits more.\n")
+	} else {
 		text.Fprintf(a.out, "It leaves these arguments free; narrow them with `where` if you can: %s\n", strings.Join(d.AlwaysOpen, ", "))
 	}
 }
