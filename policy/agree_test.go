@@ -3,6 +3,9 @@ package policy
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -76,6 +79,11 @@ func (m maker) world() (Effective, []Connected) {
 		Task: "t", OnAsk: OnAsk(m.one("deny", "park")), Limits: DefaultLimits(), Connectors: map[string]ConnectorRules{},
 		TaskConnectors: m.list(makerIDs...), Tools: m.list(makerIDs...), Allow: m.grants(), Deny: m.grants(),
 	}
+	for i := range e.Allow {
+		if n := m.IntN(4); n > 0 {
+			e.Allow[i].Times = &n
+		}
+	}
 	if m.IntN(3) == 0 {
 		e.Ceiling = m.grants()
 	}
@@ -142,6 +150,90 @@ func TestExplainIsWhatDispatchDoes(t *testing.T) {
 		if seen[code] < 50 {
 			t.Errorf("%q came out %d times only", code, seen[code])
 		}
+	}
+}
+
+// What explain says of lines that count is what call after call gets.
+func TestExplainCountsAsDispatchDoes(t *testing.T) {
+	counted := 0
+	for seed := range uint64(3000) {
+		m := maker{rand.New(rand.NewPCG(seed, 11))}
+		e, connected := m.world()
+		slots := Slots(connected)
+		for _, row := range Explain(e, connected) {
+			i := slices.IndexFunc(slots, func(s task.Slot) bool { return s.Connector == row.Connector && s.Tool == row.Tool })
+			if i < 0 || row.Decision != task.DecisionAllow {
+				continue
+			}
+			used, chain := map[string]int{}, []string{}
+			for range 20 {
+				d := Decide(e, Call{Name: slots[i].Alias, Arguments: `{"p":"other"}`, Slots: slots, Connected: connected, Used: func(rule string) int { return used[rule] }})
+				words := fmt.Sprintf("%s (%s)", d.Kind, d.Code)
+				if d.Allowed() {
+					words = d.Rule
+				}
+				if used[d.Rule]++; len(chain) == 0 || chain[len(chain)-1] != words {
+					chain = append(chain, words)
+				}
+				if !d.Allowed() {
+					break
+				}
+			}
+			_, rule, _ := strings.Cut("; otherwise "+row.Rule, "; otherwise ")
+			if i := strings.LastIndex(rule, "; otherwise "); i >= 0 {
+				rule = rule[i+len("; otherwise "):]
+			}
+			said := []string{}
+			for part := range strings.SplitSeq(rule, "; then ") {
+				part = limitPart.ReplaceAllString(part, "")
+				if len(said) == 0 || said[len(said)-1] != part { // lines of the same words count together
+					said = append(said, part)
+				}
+			}
+			if strings.Join(said, "; ") != strings.Join(chain, "; ") {
+				t.Fatalf("seed %d: %s/%s: calls get %q, explain says %q", seed, row.Connector, row.Tool, chain, row.Rule)
+			}
+			if len(chain) > 1 {
+				counted++
+			}
+		}
+	}
+	if counted < 100 {
+		t.Errorf("%d rows only whose lines count", counted)
+	}
+}
+
+var limitPart = regexp.MustCompile(`, (once|[0-9]+ times) a run`)
+
+// An allow line that check calls useless lets no call of any tool through.
+func TestUselessLinesAreUseless(t *testing.T) {
+	useless := 0
+	for seed := range uint64(2000) {
+		m := maker{rand.New(rand.NewPCG(seed, 13))}
+		e, connected := m.world()
+		slots := Slots(connected)
+		for _, a := range Advise(e, connected) {
+			if len(a.Path) == 0 || a.Path[0] != "allow" || !strings.Contains(a.Text, "can never be used") {
+				continue
+			}
+			useless++
+			with := e
+			n, err := strconv.Atoi(a.Path[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			with.Allow = []Grant{e.Allow[n]}
+			for _, s := range slots {
+				for _, args := range []string{`{"p":"this"}`, `{"p":"other"}`, `{}`} {
+					if d := Decide(with, Call{Name: s.Alias, Arguments: args, Slots: slots, Connected: connected}); strings.HasPrefix(d.Rule, "allow:") {
+						t.Fatalf("seed %d: %s, and yet %s/%s %s: %s", seed, a.Text, s.Connector, s.Tool, args, d.Rule)
+					}
+				}
+			}
+		}
+	}
+	if useless < 100 {
+		t.Errorf("%d useless lines only", useless)
 	}
 }
 
