@@ -98,7 +98,7 @@ func (a *answer) take(e wire.Object) error {
 	case "content_block_start":
 		return a.start(index, wire.Parse(e["content_block"]))
 	case "content_block_delta":
-		b := a.open[index]
+		b := a.openBlock(index)
 		if b == nil {
 			return wire.Malformed("a delta for block %d, which has not begun", index)
 		}
@@ -162,6 +162,21 @@ func (a *answer) start(index int, start wire.Object) error {
 	a.blocks = append(a.blocks, b)
 	a.open[index] = b
 	a.say(b.text.String())
+	return nil
+}
+
+// openBlock is the block that a delta continues: the open one of its index, else the
+// newest, if that is open.
+func (a *answer) openBlock(index int) *block {
+	if b := a.open[index]; b != nil || len(a.blocks) == 0 {
+		return b
+	}
+	newest := a.blocks[len(a.blocks)-1]
+	for _, b := range a.open {
+		if b == newest {
+			return newest
+		}
+	}
 	return nil
 }
 
