@@ -166,7 +166,8 @@ func (m *moving) ahead(offset time.Duration) {
 	silent := 0
 	for _, r := range m.rows("tick") {
 		if r.End == task.EndMissed {
-			if r.Reason != task.ReasonStepped {
+			// What a busy machine was late for, before the step or after it, is another matter.
+			if over := r.Due.After(jumped.Add(-offset)) && !r.Due.After(jumped); over && r.Reason != task.ReasonStepped {
 				m.t.Errorf("tick: %+v, want it missed because of the step", r)
 			}
 			silent += max(1, r.Count)
