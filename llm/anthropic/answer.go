@@ -98,7 +98,10 @@ func (a *answer) take(e wire.Object) error {
 	case "content_block_start":
 		return a.start(index, wire.Parse(e["content_block"]))
 	case "content_block_delta":
-		b := a.openBlock(index)
+		b := a.open[index]
+		if b == nil && wire.Parse(e["delta"]).Text("type") == "input_json_delta" {
+			b = a.newestCall()
+		}
 		if b == nil {
 			return wire.Malformed("a delta for block %d, which has not begun", index)
 		}
@@ -165,16 +168,16 @@ func (a *answer) start(index int, start wire.Object) error {
 	return nil
 }
 
-// openBlock is the block that a delta continues: the open one of its index, else the
-// newest, if that is open.
-func (a *answer) openBlock(index int) *block {
-	if b := a.open[index]; b != nil || len(a.blocks) == 0 {
-		return b
+// newestCall is the newest block if it is a call and not at its end: what continues a
+// call whose number nobody has is its own.
+func (a *answer) newestCall() *block {
+	if len(a.blocks) == 0 {
+		return nil
 	}
 	newest := a.blocks[len(a.blocks)-1]
 	for _, b := range a.open {
-		if b == newest {
-			return newest
+		if b == newest && b.kind == "tool_use" {
+			return b
 		}
 	}
 	return nil
