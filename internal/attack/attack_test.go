@@ -72,7 +72,21 @@ func TestScenarios(t *testing.T) {
 			})
 		}
 	})
-	verdicts = append(verdicts, slices.Concat(worked...)...)
+	broken := intrusions()
+	entered := make([]*Verdict, len(broken))
+	t.Run("binary", func(t *testing.T) {
+		for i := range broken {
+			t.Run(broken[i].name, func(t *testing.T) {
+				if i%sample != 0 {
+					t.Skip("one of several is played under the race detector")
+				}
+				t.Parallel()
+				entered[i] = broken[i].try(t)
+				hold(t, entered[i])
+			})
+		}
+	})
+	verdicts = append(append(verdicts, slices.Concat(worked...)...), entered...)
 	if *table && !slices.Contains(verdicts, nil) {
 		if err := WriteTable(os.Stdout, verdicts); err != nil {
 			t.Error(err)

@@ -30,6 +30,7 @@ const (
 	Persistence     Class = "persistence"        // run 1 stores, run 2 obeys
 	ConfusedDeputy  Class = "confused deputy"    // granted rights used for another's ends
 	Desk            Class = "exact lines"        // at a desk: granted calls bent into others
+	Intrusion       Class = "intrusion"          // a hostile server against the binary itself
 )
 
 // Scenario is one attack. In its texts {{poison}} stands for what the attacker
