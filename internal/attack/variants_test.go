@@ -93,8 +93,9 @@ func (g *stage) variants(e *errand) []task.ToolCall {
 	return list
 }
 
-// kinds is how many errands it takes until all kinds of variants were played.
-const kinds = 3
+// kinds is how many errands it takes until all kinds of variants were played; TestSets
+// tries all of them against policy alone.
+const kinds = 6
 
 func ordered(texts []string) []task.ToolCall {
 	var list []task.ToolCall
