@@ -47,7 +47,7 @@ func watch(t *testing.T, d dir, set ...func(*Options)) *watching {
 // until waits for a set that satisfies seen, and returns how many loads it took.
 func (w *watching) until(seen func(*Set) bool) int {
 	w.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for n := 1; ; n++ {
 		select {
 		case s := <-w.sets:

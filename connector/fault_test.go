@@ -106,7 +106,7 @@ func mode(m string) func(*task.Connector) {
 // A session survives a call that timed out, and the server hears of it.
 func TestCallTimeoutCancels(t *testing.T) {
 	t.Parallel()
-	p := testPool(t, func(o *Options) { o.Limits.Call = 200 * time.Millisecond }, stdioSpec(t, "good"))
+	p := testPool(t, func(o *Options) { o.Limits.Call = 3 * time.Second }, stdioSpec(t, "good"))
 	before := mustCall(t, p, "pid", "").Text
 	if _, err := p.Call(t.Context(), "x", "hang", textArg("")); err == nil {
 		t.Fatal("no error")

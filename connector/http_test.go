@@ -301,7 +301,7 @@ func TestHTTPSent(t *testing.T) {
 			h.ServeHTTP(w, r)
 		})
 	})
-	p := webPool(t, task.Connector{URL: srv.URL, CallTimeout: 300 * time.Millisecond}, nil)
+	p := webPool(t, task.Connector{URL: srv.URL, CallTimeout: 3 * time.Second}, nil)
 	mustCall(t, p, "echo", "")
 	var e *Error
 	if _, err := p.Call(t.Context(), "x", "hang", textArg("")); !errors.As(err, &e) || !e.Sent() || !e.Timeout() {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -215,10 +216,7 @@ var rawModes = map[string]func([]string) int{
 					fmt.Printf(`{"jsonrpc":"2.0","id":"q%d","method":%q,"params":{"messages":[],"maxTokens":1,"message":"?","requestedSchema":{"type":"object","properties":{}}}}`+"\n", i, method)
 				}
 				go func() {
-					time.Sleep(300 * time.Millisecond)
-					heardMu.Lock()
-					data, _ := json.Marshal(strings.Join(heard, "\n"))
-					heardMu.Unlock()
+					data, _ := json.Marshal(strings.Join(heardAnswers(3), "\n"))
 					fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%s}]}}`+"\n", id, data)
 				}()
 			}
@@ -247,6 +245,25 @@ type chanMutex chan struct{}
 
 func (m chanMutex) Lock()   { m <- struct{}{} }
 func (m chanMutex) Unlock() { <-m }
+
+// heardAnswers is all that was heard, once n of it answer what the server asked.
+func heardAnswers(n int) []string {
+	for {
+		heardMu.Lock()
+		all := slices.Clone(heard)
+		heardMu.Unlock()
+		answers := 0
+		for _, line := range all {
+			if strings.Contains(line, `"id":"q`) {
+				answers++
+			}
+		}
+		if answers >= n {
+			return all
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
 
 // speak is a server of the older protocol by hand; answer says what becomes of
 // each request but initialize, nil being silence.

@@ -72,7 +72,7 @@ func TestCommandIsTriedAgain(t *testing.T) {
 func TestCommandEndsWithItsDeadline(t *testing.T) {
 	dir := t.TempDir()
 	to := toShell("echo x >>" + dir + "/log; trap '' TERM; sleep 60 & echo $! >" + dir + "/child; echo $$ >" + dir + "/self; wait")
-	to.Timeout = 300 * time.Millisecond
+	to.Timeout = 3 * time.Second
 	r := one(t, quick(Options{}), result(to))
 	if r.Attempts != 1 || r.Err == nil || !strings.Contains(r.Err.Error(), "what it did is not known") {
 		t.Errorf("%+v", r)
