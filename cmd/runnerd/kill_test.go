@@ -106,7 +106,7 @@ func newPatient(t *testing.T, schedule string) *patient {
 		"models.yaml":     "models:\n  default: {provider: scripted, script: s.yaml}\n",
 		"s.yaml":          killScript,
 		"connectors.yaml": "mcpServers:\n  count: {command: " + counter + ", args: [" + p.tool + "], classes: {look: read, note: write}, flags: []}\n",
-		"tasks/job.yaml":  "schedule: " + schedule + "\ncatch_up: all\nsession: fresh\nallow: [count/note]\nretry: {attempts: 50, backoff: 10ms}\nprompt: Note it.\n",
+		"tasks/job.yaml":  "schedule: " + schedule + "\ncatch_up: once\nsession: fresh\nallow: [count/note]\nretry: {attempts: 50, backoff: 10ms}\nprompt: Note it.\n",
 	})
 	return p
 }
@@ -124,7 +124,8 @@ func (p *patient) start(crashAt string) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	_ = log.Close() // the child has its own
+	_ = log.Close()                                // the child has its own
+	p.t.Cleanup(func() { _ = cmd.Process.Kill() }) // of a test that failed; else it is gone
 	return cmd
 }
 
@@ -377,7 +378,7 @@ func TestRandomKills(t *testing.T) {
 		_ = cmd.Wait() // killed
 	}
 	// No more instants: what is left is finished.
-	edit(t, filepath.Join(p.a.ConfigDir, "tasks/job.yaml"), "catch_up: all", "enabled: true\ncatch_up: skip")
+	edit(t, filepath.Join(p.a.ConfigDir, "tasks/job.yaml"), "schedule: every 1s", "schedule: at 2099-01-01T00:00:00Z")
 	ready := strings.Count(p.log(), `"msg":"ready"`)
 	cmd := p.start("")
 	p.ready(ready + 1)
