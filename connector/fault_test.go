@@ -132,7 +132,7 @@ func TestCallerCancels(t *testing.T) {
 // A server whose input pipe is full cannot hold a caller.
 func TestServerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	p := testPool(t, func(o *Options) { o.Limits.Call = 300 * time.Millisecond }, stdioSpec(t, "progress"))
+	p := testPool(t, func(o *Options) { o.Limits.Call = 3 * time.Second }, stdioSpec(t, "progress"))
 	if err := p.Dial(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}

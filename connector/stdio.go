@@ -167,6 +167,10 @@ func (ch *child) gone(within time.Duration) bool {
 	}
 }
 
+// lastWordsWait is how long after its pipes ended a server's exit is waited for, so
+// that its code and last words are told on a busy machine too.
+const lastWordsWait = 5 * time.Second
+
 // explain says what became of the server.
 func (ch *child) explain(err error, spec task.Connector) error {
 	words := func() string {
@@ -185,7 +189,7 @@ func (ch *child) explain(err error, spec task.Connector) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return advise("if it starts slowly, raise timeout.connect in connectors.yaml", "no answer in time: %w%s", err, words())
 	}
-	if errors.Is(err, errGone) || errors.Is(err, context.Canceled) || !ch.gone(500*time.Millisecond) {
+	if errors.Is(err, errGone) || errors.Is(err, context.Canceled) || !ch.gone(lastWordsWait) {
 		return err
 	}
 	exit := ch.proc.Exit()
